@@ -1,0 +1,628 @@
+"""NumPy bodies of the vendor's library calls (the entries of meta_op.aiv.c220.bc), and what each call touches.
+
+`resolve` turns a name such as `vadd_2d_float` and the operands it is called with into a `Routine`: which pipe executes
+it, which operands it reads and writes, which are scratch, and a function over NumPy views. Views have the element's
+dtype; bf16 is uint16, i1 is bytes of eight elements, least significant bit first. Operands after those that a body
+uses are ignored: the IR passes more than some entries take.
+
+Facts about the bodies were read from the vendor's bitcode and compared with it by running both
+(tests/emulator/test_vendor_bodies.py); what could not be compared is listed there. Assumptions about the chip that no
+body can show:
+- division, square root, exp, ln, reciprocal and reciprocal square root are rounded as NumPy rounds them;
+- max and min return NaN if either operand is NaN;
+- a cast from float to integer saturates, and turns NaN into 0; a NaN cast to bf16 becomes 0x7fc0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from monotile.compat.errors import MonotileError
+
+
+class UnknownRoutine(MonotileError, RuntimeError):
+    """The final IR calls a library routine that the emulator has no body for."""
+
+
+class RoutineError(Exception):
+    """A body met operands that the routine cannot handle; the runtime reports it as a fault."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a call passes: a memref (`rank` and `space` set) or a scalar of type `element`."""
+
+    element: str
+    rank: int | None = None
+    space: str = ""
+
+    @property
+    def is_view(self) -> bool:
+        return self.rank is not None
+
+
+Body = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Routine:
+    """A library routine as called: operand positions by role, and the body."""
+
+    name: str
+    pipe: str  # "V", "MTE2" or "MTE3"
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    temporaries: tuple[int, ...]
+    body: Body
+    atomic: int | None = None  # position of the atomic kind, for stores
+
+
+_DTYPES = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+    "i64": np.dtype(np.int64),
+    "i32": np.dtype(np.int32),
+    "i16": np.dtype(np.int16),
+    "i8": np.dtype(np.int8),
+    "i1": np.dtype(np.uint8),
+    "ui64": np.dtype(np.uint64),
+    "ui32": np.dtype(np.uint32),
+    "ui16": np.dtype(np.uint16),
+    "ui8": np.dtype(np.uint8),
+    "f8E4M3FN": np.dtype(np.uint8),
+    "f8E5M2": np.dtype(np.uint8),
+}
+
+
+def dtype(element: str) -> np.dtype[Any]:
+    """The NumPy dtype that holds an MLIR element type. Errors: UnknownRoutine."""
+    try:
+        return _DTYPES[element]
+    except KeyError:
+        raise UnknownRoutine(f"memrefs of {element} are not known to the emulator") from None
+
+
+def itemsize(element: str) -> int:
+    return int(dtype(element).itemsize)
+
+
+def resolve(name: str, operands: tuple[Operand, ...]) -> Routine:
+    """The routine for a call. Errors: UnknownRoutine naming it, if no family has it or its operands do not fit."""
+    for pattern, build in _FAMILIES:
+        match = pattern.fullmatch(name)
+        if match:
+            try:
+                plan = build(match, operands)
+            except IndexError:
+                plan = None
+            if plan is None:
+                break
+            named = (*plan.reads, *plan.writes)
+            if any(k >= len(operands) for k in named):
+                break
+            views = [k for k, o in enumerate(operands) if o.is_view]
+            temporaries = tuple(k for k in views if k not in named)
+            return Routine(name, plan.pipe, plan.reads, plan.writes, temporaries, plan.body, plan.atomic)
+    shown = ", ".join(f"{o.element}[{o.rank}d]" if o.is_view else o.element for o in operands)
+    raise UnknownRoutine(f"library call {name}({shown}) has no body in the emulator")
+
+
+# ---------------------------------------------------------------------------------------------- families
+
+
+@dataclass(frozen=True)
+class _Plan:
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    body: Body
+    pipe: str = "V"
+    atomic: int | None = None
+
+
+_Builder = Callable[[re.Match[str], tuple[Operand, ...]], "_Plan | None"]
+_FAMILIES: list[tuple[re.Pattern[str], _Builder]] = []
+_TYPE = r"(?:bfloat16_t|float|half|bool|u?int(?:8|16|32|64)_t)"
+
+
+def _family(pattern: str) -> Callable[[_Builder], _Builder]:
+    """Register a builder for the names that `pattern` matches; `{T}` stands for a C type, `{N}` for a rank."""
+    full = re.compile(pattern.replace("{T}", _TYPE).replace("{N}", r"[123]d"))
+
+    def register(builder: _Builder) -> _Builder:
+        _FAMILIES.append((full, builder))
+        return builder
+
+    return register
+
+
+def _bits(packed: np.ndarray, count: int) -> np.ndarray:
+    """The first `count` bits along the last axis, as bools."""
+    return np.unpackbits(packed, axis=-1, count=count, bitorder="little").view(np.bool_)
+
+
+def _pack(values: np.ndarray) -> np.ndarray:
+    return np.packbits(values, axis=-1, bitorder="little")
+
+
+def _raw(array: np.ndarray) -> np.ndarray:
+    """The same bits as unsigned integers, for bitwise operations on any element type."""
+    return array if array.dtype.kind in "iu" else array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def bf16_to_f32(values: np.ndarray) -> np.ndarray:
+    return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+# ---- moving data
+
+
+@_family(r"load_gm_to_ubuf_{N}_{T}")
+def _load(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, mode: int = 0, value: Any = 0, left: int = 0, *_: Any) -> None:
+        if source.shape != target.shape:
+            raise RoutineError(f"load of {source.shape} into {target.shape}")
+        target[...] = source
+
+    return _Plan((0,), (1,), body, "MTE2")
+
+
+@_family(r"store_ubuf_to_gm_{N}_{T}")
+def _store(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, atomic: int = 0, *_: Any) -> None:
+        if source.shape != target.shape:
+            raise RoutineError(f"store of {source.shape} into {target.shape}")
+        if atomic:
+            raise RoutineError(f"store with atomic kind {atomic}")
+        target[...] = source
+
+    return _Plan((0,), (1,), body, "MTE3", atomic=2)
+
+
+def _copy_body(source: Any, target: Any, *_: Any) -> None:
+    target[...] = source
+
+
+@_family(r"copy_ubuf_to_ubuf_{N}_{T}")
+def _copy(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    return _Plan((0,), (1,), _copy_body)
+
+
+@_family(r"broadcast_scalar_({T})_to_[12]d")
+def _broadcast_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    convert = _scalar(operands[1].element)
+
+    def body(value: Any, target: Any, *_: Any) -> None:
+        target[...] = convert(value)
+
+    if match[1] == "bool":
+
+        def fill_bits(value: Any, target: Any, *_: Any) -> None:
+            target[...] = 0xFF if value else 0
+
+        return _Plan((), (1,), fill_bits)
+    return _Plan((), (1,), body)
+
+
+@_family(r"broadcast_(?:1d|(?:first|middle|last)_axis_(?:align|unalign|unknown_align)_[23]d)_{T}")
+def _broadcast_axis(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
+    if operands[0].element == "i1":
+        return None
+    return _Plan((0,), (1,), _copy_body)
+
+
+# ---- elementwise
+
+
+def _shift_right(a: Any, b: Any, out: Any) -> None:
+    np.right_shift(a, b, out)
+
+
+def _reciprocal_root(a: Any, out: Any) -> None:
+    np.sqrt(a, out)
+    np.divide(1, out, out)
+
+
+def _relu(a: Any, out: Any) -> None:
+    np.maximum(a, 0, out)
+
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "shl": np.left_shift,
+    "shr": _shift_right,
+}
+_BITWISE: dict[str, Callable[..., Any]] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_UNARY: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "exp": np.exp,
+    "ln": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": _reciprocal_root,
+    "rec": lambda a, out: np.divide(1, a, out),
+    "relu": _relu,
+}
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def _scalar(element: str) -> Callable[[Any], Any]:
+    """Convert a scalar operand (a Python int or float) to the element's NumPy scalar."""
+    kind = dtype(element)
+    if kind.kind == "u":
+        mask = (1 << (8 * kind.itemsize)) - 1
+        return lambda value: kind.type(int(value) & mask)
+    return lambda value: kind.type(value)
+
+
+@_family(r"v(add|sub|mul|div|max|min)_{N}_{T}")
+def _binary(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _BINARY[match[1]]
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        compute(a, b, out)
+
+    return _Plan((0, 1), (2,), body)
+
+
+@_family(r"v(add|sub|mul|div|max|min|shl|shr)s?_vs_{N}_{T}")
+def _vector_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _BINARY[match[1]]
+    convert = _scalar(operands[0].element)
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        compute(a, convert(b), out)
+
+    return _Plan((0,), (2,), body)
+
+
+@_family(r"v(sub|div)_sv_{N}_{T}")
+def _scalar_vector(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _BINARY[match[1]]
+    convert = _scalar(operands[1].element)
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        compute(convert(a), b, out)
+
+    return _Plan((1,), (2,), body)
+
+
+@_family(r"v(and|or|xor)_{N}_{T}")
+def _bitwise(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _BITWISE[match[1]]
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        compute(_raw(a), _raw(b), _raw(out))
+
+    return _Plan((0, 1), (2,), body)
+
+
+@_family(r"vnot_{N}_{T}")
+def _not(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(a: Any, out: Any, *_: Any) -> None:
+        np.bitwise_not(_raw(a), _raw(out))
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"v(abs|exp|ln|sqrt|rsqrt|rec|relu)_{N}_{T}")
+def _unary(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _UNARY[match[1]]
+
+    def body(a: Any, out: Any, *_: Any) -> None:
+        compute(a, out)
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"vcmp_(eq|ne|lt|le|gt|ge)_1d_{T}")
+def _compare(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compare = _COMPARE[match[1]]
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        out[...] = _pack(compare(a, b))
+
+    return _Plan((0, 1), (2,), body)
+
+
+@_family(r"vcmps_(eq|ne|lt|le|gt|ge)_1d_{T}")
+def _compare_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compare = _COMPARE[match[1]]
+    convert = _scalar(operands[0].element)
+
+    def body(a: Any, b: Any, out: Any, *_: Any) -> None:
+        out[...] = _pack(compare(a, convert(b)))
+
+    return _Plan((0,), (2,), body)
+
+
+@_family(r"vsel_(vv|vs|sv|ss)_1d_(?:(?:bool|int8_t)_)?{T}")
+def _select(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    forms = match[1]
+    convert = _scalar(operands[3].element)
+    bytes_as_condition = operands[0].element != "i1"
+    reads = (0, *(k + 1 for k in (0, 1) if forms[k] == "v"))
+
+    def body(condition: Any, x: Any, y: Any, out: Any, *_: Any) -> None:
+        chosen = condition != 0 if bytes_as_condition else _bits(condition, out.shape[-1])
+        out[...] = np.where(
+            chosen, x if forms[0] == "v" else convert(x), y if forms[1] == "v" else convert(y)
+        )
+
+    return _Plan(reads, (3,), body)
+
+
+# ---- casts
+
+_ROUND: dict[int, Callable[[Any], Any]] = {
+    0: np.rint,
+    1: lambda x: np.copysign(np.floor(np.abs(x) + np.asarray(0.5, x.dtype)), x),
+    2: np.floor,
+    3: np.ceil,
+    4: np.trunc,
+}
+
+
+def round_to_bf16(values: np.ndarray, mode: int) -> np.ndarray:
+    """f32 to bf16 bits. mode 0 ties to even, 1 ties away from zero, 2 down, 3 up, 4 towards zero."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    if mode == 0:
+        rounded = bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))
+    elif mode == 1:
+        rounded = bits + np.uint32(0x8000)
+    elif mode == 4:
+        rounded = bits
+    else:
+        negative = (bits >> np.uint32(31)).astype(np.bool_)
+        away = negative if mode == 2 else ~negative
+        rounded = bits + np.where(away, np.uint32(0xFFFF), np.uint32(0))
+    result = (rounded >> np.uint32(16)).astype(np.uint16)
+    result[np.isnan(values)] = 0x7FC0
+    return result
+
+
+def _cast_body(source: str, target: str, overflow: bool) -> Body:
+    to = dtype(target)
+    from_float = source in ("f32", "f16", "bf16")
+
+    def widen(values: np.ndarray) -> np.ndarray:
+        return bf16_to_f32(values) if source == "bf16" else values
+
+    def float_to_integer(values: Any, out: Any, mode: int = 0, *_: Any) -> None:
+        wide = _ROUND[mode](widen(values).astype(np.float64))
+        limits = np.iinfo(to)
+        wide[np.isnan(wide)] = 0
+        low, high = wide < limits.min, wide > limits.max if to.itemsize < 8 else wide >= 2.0**63
+        wide[low | high] = 0
+        whole = wide.astype(np.int64)
+        whole[low], whole[high] = limits.min, limits.max
+        out[...] = whole.astype(to)
+
+    def float_to_float(values: Any, out: Any, mode: int = 0, *_: Any) -> None:
+        wide = widen(values)
+        if target == "bf16":
+            out[...] = round_to_bf16(np.asarray(wide, np.float32), mode)
+        elif target == "f16" and source != "f16" and mode != 0:
+            out[...] = round_to_f16(np.asarray(wide, np.float32), mode)
+        elif source == target:
+            out[...] = _ROUND[mode](wide)  # rounds to a whole number
+        else:
+            out[...] = wide.astype(to)
+
+    def integer_to_float(values: Any, out: Any, mode: int = 0, *_: Any) -> None:
+        if mode != 0:
+            exact = values.astype(np.int64)
+            if target == "f16" or np.any(np.abs(exact) > (1 << 24)):
+                raise RoutineError(f"cast {source} to {target} with rounding mode {mode}")
+        if target == "bf16":
+            out[...] = round_to_bf16(values.astype(np.float32), mode)
+        else:
+            out[...] = values.astype(to)
+
+    def integer_to_integer(values: Any, out: Any, *_: Any) -> None:
+        limits = np.iinfo(to)
+        if np.iinfo(dtype(source)).bits > limits.bits:
+            values = np.clip(values, limits.min, limits.max)
+        out[...] = values.astype(to)
+
+    def truncate(values: Any, out: Any, *_: Any) -> None:
+        out[...] = values.astype(to)
+
+    if overflow:
+        return truncate
+    if from_float:
+        return float_to_float if target in ("f32", "f16", "bf16") else float_to_integer
+    return integer_to_float if target in ("f32", "f16", "bf16") else integer_to_integer
+
+
+def round_to_f16(values: np.ndarray, mode: int) -> np.ndarray:
+    """f32 to f16 with modes 1 (ties away), 2 (down), 3 (up), 4 (towards zero)."""
+    nearest = values.astype(np.float16)
+    back = nearest.astype(np.float32)
+    magnitude = np.abs(back) > np.abs(values)
+    if mode == 4:
+        wrong = magnitude
+        direction = np.float16(0)
+        return np.where(wrong, np.nextafter(nearest, direction), nearest).astype(np.float16)
+    if mode == 2:
+        return np.where(back > values, np.nextafter(nearest, np.float16(-np.inf)), nearest).astype(np.float16)
+    if mode == 3:
+        return np.where(back < values, np.nextafter(nearest, np.float16(np.inf)), nearest).astype(np.float16)
+    toward = np.where(values < 0, np.float16(-np.inf), np.float16(np.inf)).astype(np.float16)
+    other = np.nextafter(nearest, toward)
+    tie = ~magnitude & (np.abs(values - back) == np.abs(other.astype(np.float32) - values))
+    return np.where(tie & (back != values), other, nearest).astype(np.float16)
+
+
+@_family(r"vcast_{T}_to_{T}_[12]d_with_(mode|overflow|temp)")
+def _cast(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    source, target = operands[0].element, operands[1].element
+    if source == "i1":
+        one = round_to_bf16(np.ones(1, np.float32), 0)[0] if target == "bf16" else dtype(target).type(1)
+        zero = dtype(target).type(0)
+
+        def from_bits(packed: Any, out: Any, *_: Any) -> None:
+            out[...] = np.where(_bits(packed, out.shape[-1]), one, zero)
+
+        return _Plan((0,), (1,), from_bits)
+    cast = _cast_body(source, target, match[1] == "overflow")
+    if match[1] == "mode":
+        return _Plan((0,), (1,), cast)
+
+    def with_temporary(values: Any, out: Any, temporary: Any, *rest: Any) -> None:
+        cast(values, out, *rest)
+
+    return _Plan((0,), (1,), with_temporary)
+
+
+# ---- reductions
+
+_REDUCE: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "andi": np.bitwise_and,
+    "ori": np.bitwise_or,
+    "xori": np.bitwise_xor,
+}
+
+
+@_family(r"(?:enablevc_)?reduce_(sum|prod|max|min|andi|ori|xori)_(r|ar|ra|ra0a1)_{T}")
+def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    compute = _REDUCE[match[1]]
+    axis = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0}[match[2]]
+
+    def body(source: Any, out: Any, *_: Any) -> None:
+        compute.reduce(source, axis=axis, keepdims=True, out=out)  # type: ignore[attr-defined]
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"reduce_(max|min)_with_index_(r|ar|ra)_{T}")
+def _reduce_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    find = np.argmax if match[1] == "max" else np.argmin
+    axis = {"r": 0, "ar": 1, "ra": 0}[match[2]]
+
+    def body(source: Any, value: Any, index: Any, *_: Any) -> None:
+        where = np.expand_dims(find(source, axis=axis), axis)
+        value[...] = np.take_along_axis(source, where, axis)
+        index[...] = where
+
+    return _Plan((0,), (1, 2), body)
+
+
+# ---- shape and order
+
+
+@_family(r"transpose_2d_with_last_axis_{T}")
+def _transpose(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, *_: Any) -> None:
+        target[...] = source.T
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"arange_([123])d_{T}")
+def _arange(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(target: Any, start: int, *strides: int) -> None:
+        values: Any = np.asarray(start, np.int64)
+        for axis, extent in enumerate(target.shape):
+            step = np.arange(extent, dtype=np.int64) * strides[axis]
+            values = values + step.reshape(-1, *([1] * (target.ndim - 1 - axis)))
+        target[...] = values.astype(target.dtype)
+
+    return _Plan((), (0,), body)
+
+
+@_family(r"gather_1d_{T}")
+def _gather(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, indices: Any, target: Any, *_: Any) -> None:
+        low, high = (int(indices.min()), int(indices.max())) if indices.size else (0, 0)
+        if low < 0 or high >= max(source.shape[0], 1):
+            raise RoutineError(
+                f"gather index {low if low < 0 else high} outside of {source.shape[0]} elements"
+            )
+        target[...] = source[indices]
+
+    return _Plan((0, 1), (2,), body)
+
+
+@_family(r"interleave_1d_{T}")
+def _interleave(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(even: Any, odd: Any, target: Any, *_: Any) -> None:
+        target[0::2] = even
+        target[1::2] = odd
+
+    return _Plan((0, 1), (2,), body)
+
+
+@_family(r"deinterleave_channel_([01])_from_2_channels_1d_{T}")
+def _deinterleave(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    channel = int(match[1])
+
+    def body(source: Any, target: Any, *_: Any) -> None:
+        target[...] = source[channel::2]
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"cum(sum|prod)_ra_{T}")
+def _cumulative(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    accumulate = np.add if match[1] == "sum" else np.multiply
+
+    def body(source: Any, target: Any, *_: Any) -> None:
+        accumulate.accumulate(source, axis=0, out=target)
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"flip_1d_{T}")
+def _flip(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, *_: Any) -> None:
+        target[...] = source[::-1].copy()
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"sort_1d_{T}")
+def _sort(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, temporary: Any, descending: Any, *_: Any) -> None:
+        order = _sort_order(source, bool(descending))
+        target[...] = source[order]
+
+    return _Plan((0,), (1,), body)
+
+
+@_family(r"sort_with_index_1d_{T}")
+def _sort_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    def body(source: Any, target: Any, index: Any, temporary: Any, descending: Any, *_: Any) -> None:
+        order = _sort_order(source, bool(descending))
+        target[...] = source[order]
+        index[...] = order
+
+    return _Plan((0,), (1, 2), body)
+
+
+def _sort_order(values: np.ndarray, descending: bool) -> np.ndarray:
+    return np.argsort(-values if descending else values, kind="stable")
