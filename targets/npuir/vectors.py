@@ -32,6 +32,7 @@ from monotile.targets.npuir.tir import Expr, call_name, children, kind, linear, 
 from monotile.targets.npuir.transfers import Transfers
 
 MAX_RANK = 3          # the library's elementwise entries are 1-D to 3-D
+TALL, TALL_8_BIT = 16, 32   # rows of the tile that the transposing instruction takes
 UNROLL = 4            # outer turns written out instead of looped: their offsets stay constants
 FLAT_ONLY = {"vcmp", "vsel", "vgather", "vdeinterleave"}   # the library has these in 1-D only
 
@@ -235,46 +236,78 @@ class Vectors:
         if agrees(view, order) and into is None:
             return view
         out = into if into is not None else self.context.temporary(order, view.dtype, "transposed")
-        # Merge axes that lie next to each other, in one direction, on both sides.
-        source, target = coalesce([view.select(order), out.select(order)])
-        self._transpose(source, target)
+        self._transpose(view, out, order)
         return out
 
-    def _transpose(self, source: View, target: View) -> None:
-        if source.strides[-1] == 1 or target.extents[-1] == 1:
-            self._looped("copy", [source], target, "", None, MAX_RANK)
+    def _transpose(self, view: View, out: View, order: tuple[int, ...]) -> None:
+        """Bring the axis that is contiguous in the source to its place: a strided copy, then planes of 2-D."""
+        moving = view.order[-1]
+        position = order.index(moving)
+        before, after = order[:position], order[position + 1:]
+        if not after:
+            self._looped("copy", *self._pair(view, out, order), "", None, MAX_RANK)
             return
-        rank = len(target.extents)
-        inner = next((d for d in range(rank) if source.strides[d] == 1), None)
-        if inner is None or source.element == "i1":
-            raise Refused(f"transposing {source.memory.label} with strides {source.strides} is not lowered")
-        # Bring axis `inner` (contiguous in the source) and the last axis (contiguous in the target) to 2-D.
-        outer = [d for d in range(rank) if d not in (inner, rank - 1)]
-        picked = [*outer, inner, rank - 1]
-        source, target = source.select(picked), target.select(picked)
-        self._transpose_planes(source, target)
+        middle = (*before, *after, moving)
+        if view.order != middle:
+            copied = self.context.temporary(middle, view.dtype, "transposed")
+            self._looped("copy", *self._pair(view, copied, middle), "", None, MAX_RANK)
+            view = copied
+        lead, planes = self._planes(view, out, before, moving, after)
+        self._transpose_planes(lead, *planes)
 
-    def _transpose_planes(self, source: View, target: View) -> None:
-        if len(target.extents) > 2:
+    def _pair(self, source: View, target: View, order: Sequence[int]) -> tuple[list[Value], View]:
+        merged = coalesce([source.select(order), target.select(order)])
+        return [merged[0]], merged[1]
+
+    def _planes(self, source: View, target: View, before: Sequence[int], moving: int,
+                after: Sequence[int]) -> tuple[int, tuple[View, View]]:
+        """(number of leading axes, views over [before..., rows, columns]): rows ``after``, columns ``moving``."""
+        rows = coalesce([source.select(after), target.select(after)])
+        if len(rows[0].extents) > 1:   # rows that do not merge: one more leading axis
+            first, *rest = after
+            return self._planes(source, target, (*before, first), moving, rest)
+        lead = coalesce([source.select(before), target.select(before)]) if before else [
+            replace(v, extents=(), strides=()) for v in (source, target)]
+        extent = source.extents[moving]
+        made = tuple(
+            replace(view, extents=(*outer.extents, *row.extents, extent),
+                    strides=(*outer.strides, *row.strides, view.strides[moving]))
+            for view, outer, row in zip((source, target), lead, rows))
+        return len(lead[0].extents), (made[0], made[1])
+
+    def _transpose_planes(self, lead: int, source: View, target: View) -> None:
+        if lead:
             self.turns(target.extents[0], lambda step: self._transpose_planes(
-                self.step_into(source, step), self.step_into(target, step)))
+                lead - 1, self.step_into(source, step), self.step_into(target, step)))
             return
-        columns, rows = target.extents   # target[c, r] = source[r, c]: source is rows x columns in memory
+        rows, columns = source.extents   # target memory is [columns, rows]
         block = block_elements(source.element)
-        # The transposing instruction works on 16 x 32-byte tiles (32 x 32 bytes for 8-bit elements).
-        tall = 32 if source.element == "i8" else 16
-        wide_rows, wide_columns = round_up(rows, tall), round_up(columns, max(tall, block))
-        source_pitch, target_pitch = source.strides[1], target.strides[0]
-        if (wide_rows, wide_columns) != (rows, columns) or source_pitch % block or target_pitch % block:
-            self._transpose_by_gather(source, target)
+        # The instruction transposes tiles of 16 rows (32 for 8-bit elements) by 32 bytes.
+        tall = TALL_8_BIT if source.element == "i8" else TALL
+        deep, wide = round_up(rows, max(tall, block)), round_up(columns, max(tall, block))
+        flipped = replace(target, extents=(columns, rows), strides=(target.strides[1], target.strides[0]))
+        if (deep, wide) == (rows, columns) and source.strides[0] % block == 0 and target.strides[1] % block == 0:
+            self._vtranspose(source, flipped)
             return
-        plane = replace(source, extents=(rows, columns), strides=(source_pitch, 1))
-        self.writer.add(f"hivm.hir.vtranspose ins({self.operand(plane)}) outs({self.operand(target)}) "
-                        "permutation = [1, 0]")
+        # Ragged: through whole tiles, zeroed so that the padding is defined.
+        whole = self._plain((deep, wide), source.dtype, "ragged plane")
+        turned = self._plain((wide, deep), source.dtype, "ragged plane")
+        zero = self.context.element_constant(0, source.element)
+        flat = replace(whole, extents=(deep * wide,), strides=(1,))
+        self._looped("vbrc", [zero], flat, "", None, 1)
+        inside = replace(whole, extents=(rows, columns))
+        self._looped("copy", *_merged(source, inside), "", None, MAX_RANK)
+        self._vtranspose(whole, turned)
+        self._looped("copy", *_merged(replace(turned, extents=(columns, rows)), flipped), "", None, MAX_RANK)
 
-    def _transpose_by_gather(self, source: View, target: View) -> None:
-        """Small or ragged planes: gather by computed indices."""
-        self._gather(source, target)
+    def _plain(self, shape: tuple[int, ...], dtype: str, label: str) -> View:
+        """A row-major tile outside the current nest's axes."""
+        memory = self.context.allocate(shape, dtype, label, padded=False)
+        return View(memory, dtype, Offset(), shape, memory.strides)
+
+    def _vtranspose(self, source: View, target: View) -> None:
+        self.writer.add(f"hivm.hir.vtranspose ins({self.operand(source)}) outs({self.operand(target)}) "
+                        "permutation = [1, 0]")
 
     def contiguous(self, view: View) -> View:
         """The view with its innermost step 1: strided reads are deinterleaved or gathered."""
@@ -307,18 +340,12 @@ class Vectors:
             self.turns(extents[0], lambda step: self._gather(self.step_into(source, step),
                                                              self.step_into(target, step)))
             return
-        count = 1
-        for extent in extents:
-            count *= extent
-        index = self.context.allocate((count,), "int32", "gather index", padded=False)
-        dense = [1] * len(extents)
-        for d in range(len(extents) - 2, -1, -1):
-            dense[d] = dense[d + 1] * extents[d + 1]
-        ramp = View(index, "int32", Offset(), tuple(extents), tuple(dense))
+        index = self.context.allocate(tuple(extents), "int32", "gather index", padded=self.context.pad_temporaries)
+        ramp = View(index, "int32", Offset(), tuple(extents), index.strides)
         self._ramp(ramp, self.scalars.offset_name(source.offset), list(source.strides))
-        self._gather_at(source.memory, ramp, target, dense)
+        self._gather_at(source.memory, ramp, target)
 
-    def _gather_at(self, memory: OnChip, index: View, target: View, dense: list[int]) -> None:
+    def _gather_at(self, memory: OnChip, index: View, target: View) -> None:
         whole = f"{memory.name} : {memref([memory.size], memory.element, 'ub')}"
 
         def text(shown: list[str]) -> str:
@@ -453,7 +480,7 @@ class Vectors:
         index_tile = self.contiguous(index_tile)
         out = self.context.temporary(index_tile.order, str(expr.dtype), "gathered")
         source, target = coalesce([index_tile.select(index_tile.order), out.select(index_tile.order)])
-        self._gather_at(memory, source, target, [])
+        self._gather_at(memory, source, target)
         return out
 
     def operands(self, values: Sequence[Value]) -> list[Value]:
@@ -811,6 +838,13 @@ class Vectors:
             self.apply("copy", [value], destination)
             return
         self.arrange(value, destination.order, destination)
+
+
+def _merged(source: View, target: View) -> tuple[list[Value], View]:
+    merged = coalesce([source, target])
+    if not merged[0].extents:
+        merged = [replace(v, extents=(1,), strides=(1,)) for v in merged]
+    return [merged[0]], merged[1]
 
 
 def _gcd(a: int, b: int) -> int:
