@@ -508,15 +508,65 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 }
 
 
+def _halve(values: np.ndarray, width: int, compute: Callable[..., Any]) -> np.ndarray:
+    """Combine axis 0 down to `width` entries (a power of two) as the vendor's bodies do.
+
+    The first power of two of entries is folded in half, the rest is added onto it in pieces, then it is halved again
+    and again. Fewer than `width` entries come back as they are.
+    """
+    count = values.shape[0]
+    if count <= width:
+        return values
+    power = 1 << (count.bit_length() - 1)
+    if power == width:
+        folded, rest = values[:power].copy(), values[power:]
+    else:
+        folded, rest = compute(values[: power // 2], values[power // 2 : power]), values[power:]
+    size = folded.shape[0]
+    for start in range(0, rest.shape[0], size):
+        piece = rest[start : start + size]
+        compute(piece, folded[: piece.shape[0]], folded[: piece.shape[0]])
+    while size > width:
+        size //= 2
+        folded = compute(folded[:size], folded[size : 2 * size])
+    return folded
+
+
+def _neighbours(values: np.ndarray, compute: Callable[..., Any]) -> np.ndarray:
+    """Combine axis 0 to one entry by a tree of neighbours, as one instruction does within a repeat."""
+    while values.shape[0] > 1:
+        even = values.shape[0] // 2 * 2
+        paired = compute(values[0:even:2], values[1:even:2])
+        values = np.concatenate([paired, values[even:]]) if even < values.shape[0] else paired
+    return values
+
+
 @_family(r"(?:enablevc_)?reduce_(sum|prod|max|min|andi|ori|xori)_(r|ar|ra|ra0a1)_{T}")
 def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     compute = _REDUCE[match[1]]
-    axis = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0}[match[2]]
+    last = match[2] in ("r", "ar")
+    exact = match[1] not in ("sum", "prod") or operands[0].element not in ("f32", "f16")
+    axis = 1 if match[2] == "ar" else 0
 
-    def body(source: Any, out: Any, *_: Any) -> None:
+    def in_any_order(source: Any, out: Any, *_: Any) -> None:
         compute.reduce(source, axis=axis, keepdims=True, out=out)  # type: ignore[attr-defined]
 
-    return _Plan((0,), (1,), body)
+    def last_axis(source: Any, out: Any, *_: Any) -> None:
+        lanes = 256 // source.dtype.itemsize
+        out[...] = _neighbours(_halve(source.T, lanes, compute), compute).T.reshape(out.shape)
+
+    def first_axis(source: Any, out: Any, *_: Any) -> None:
+        out[...] = _halve(source, 1, compute)
+
+    def one_by_one(source: Any, out: Any, *_: Any) -> None:
+        total = source[:1].copy()
+        for row in source[1:]:
+            compute(total, row, total)
+        out[...] = total
+
+    if match[2] == "ra0a1" and not exact:
+        return _Plan((0,), (1,), one_by_one)
+    return _Plan((0,), (1,), in_any_order if exact else last_axis if last else first_axis)
 
 
 @_family(r"reduce_(max|min)_with_index_(r|ar|ra)_{T}")
