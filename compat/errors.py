@@ -52,14 +52,14 @@ class LoweringError(MonotileError, RuntimeError):
     """
 
     def __init__(self, op: str, target: str, stage: str, reason: str, statement: str | None = None,
-                 line: int | None = None, saved: str | Path | None = None) -> None:
+                 line: str | int | None = None, saved: str | Path | None = None) -> None:
         self.op, self.target, self.stage, self.reason = op, target, stage, reason
         self.statement, self.line, self.saved = statement, line, saved
         message = f"{op} on {target}: {stage} failed: {reason}"
         if statement is not None:
             message += f"\n  in the statement: {statement}"
         if line is not None:
-            message += f"\n  at line {line}"
+            message += f"\n  at {line}"
         if saved is not None:
             message += f"\n  the source was kept in {saved}"
         super().__init__(message)

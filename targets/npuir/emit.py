@@ -8,9 +8,11 @@ The grid becomes one persistent loop: block b of n takes turns b, b + n, b + 2n,
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from monotile.compat.errors import LoweringError
@@ -41,32 +43,33 @@ class Emitted:
     text: str
 
 
-def emit(func: Any, chip: str, op: str) -> Emitted:
-    """Lower one PrimFunc for a chip of bishengir-compile's naming (``Ascend910B3``).
+def emit(func: Any, chip: str, op: str, generation: str = "c220") -> Emitted:
+    """Lower one PrimFunc for a chip of bishengir-compile's naming (``Ascend910B3``) and instruction set generation.
 
     Raises LoweringError naming the op and the statement that cannot be lowered.
     """
     padded: set[str] = set()
     for _ in range(_MAX_LAYOUT_ROUNDS):
         try:
-            return _Function(func, chip, op, padded).run()
+            return _Function(func, chip, op, generation, padded).run()
         except Restart:
             continue
     raise LoweringError(op=op, target=chip, stage="emit", reason="buffer layouts do not settle")
 
 
 class _Function:
-    def __init__(self, func: Any, chip: str, op: str, padded: set[str]) -> None:
+    def __init__(self, func: Any, chip: str, op: str, generation: str, padded: set[str]) -> None:
         self.func, self.chip, self.op = func, chip, op
         self.context = Context(padded)
         self.writer = self.context.writer
         self.scalars = Scalars(self.context)
         self.transfers = Transfers(self.context, self.scalars)
         self.vectors = Vectors(self.context, self.scalars, self.transfers)
-        self.reductions = Reductions(self.context, self.scalars, self.vectors)
+        self.reductions = Reductions(self.context, self.scalars, self.vectors, generation)
         self.padded_statements: set[int] = set()
         self.statement = 0
         self.current: Any = None
+        self.place: tuple[str, int] | None = None   # source file and line of the current statement
 
     # ------------------------------------------------------------------ the function
     def run(self) -> Emitted:
@@ -75,9 +78,9 @@ class _Function:
         try:
             self._visit(self.func.body)
         except (Refused, NeedsPeeling, Misaligned) as refused:
-            text = _one_line(self.current)
+            line, statement = self._source()
             raise LoweringError(op=self.op, target=self.chip, stage="emit", reason=str(refused),
-                                statement=text) from refused
+                                statement=statement, line=line) from refused
         self.writer.close_prologue()
         return Emitted(name, abi.module(name, self.chip, tensors, scalar_names, self.writer.text()))
 
@@ -104,8 +107,23 @@ class _Function:
             self.context.bind_range(symbol, 0, 2**31 - 1)
         return tensors, names
 
+    def _remember_place(self, node: Any) -> None:
+        from tilelang.ir import get_stmt_span
+
+        span = get_stmt_span(node)
+        if span is not None:
+            self.place = (str(span.source_name.name), int(span.line))
+
+    def _source(self) -> tuple[str | None, str | None]:
+        """(file:line, text) of the statement in the kernel's source; its TIR where the source is not known."""
+        if self.place is None:
+            return None, _one_line(self.current)
+        name, number = self.place
+        return f"{Path(name).name}:{number}", linecache.getline(name, number).strip() or _one_line(self.current)
+
     # ------------------------------------------------------------------ statements outside T.Parallel
     def _visit(self, node: Any) -> None:
+        self._remember_place(node)
         name = kind(node)
         if name in ("SBlockRealize", "BlockRealize"):
             self._visit(node.block)
@@ -226,8 +244,23 @@ class _Function:
                     rest = self.writer.define(f"arith.divsi {rest}, {extents[position]} : index")
                 self.context.environment[hash(loop.loop_var)] = Scalar(value, "index")
                 self.context.bind_range(loop.loop_var, 0, loop.extent)
-            self._visit(node)
+            with ExitStack() as known:
+                for loop in loops:
+                    for fact in self._grid_facts(loop):
+                        known.enter_context(self.context.analyzer.constraint_scope(fact))
+                self._visit(node)
             self.writer.close_prologue()
+
+    def _grid_facts(self, loop: Any) -> list[Expr]:
+        """A grid of ``ceildiv(n, b)`` blocks: the first element of every block, ``index * b``, is below n."""
+        extent = loop.extent
+        if kind(extent) not in ("FloorDiv", "Div"):
+            return []
+        divisor = constant_int(extent.b)
+        if divisor is None:
+            return []
+        whole = self.context.simplify(extent.a - (divisor - 1))
+        return [loop.loop_var * divisor < whole]
 
     def _branch(self, node: Any, visit: Any) -> None:
         condition = self.scalars.condition(node.condition)
@@ -329,6 +362,7 @@ class _Function:
 
     def _element(self, node: Any) -> None:
         """A statement inside T.Parallel, for all elements at once."""
+        self._remember_place(node)
         name = kind(node)
         if name == "SeqStmt":
             for child in node.seq:
@@ -523,7 +557,7 @@ class _Function:
     def _store_global(self, node: Any, memory: Global) -> None:
         dtype = str(node.buffer.dtype)
         window = self.transfers.window(node.buffer, list(node.indices))
-        order = tuple(a for a in window.axes if self.context.extents[a] > 1)
+        order = window.order()
         missing = [a for a, e in enumerate(self.context.extents) if e > 1 and a not in order]
         if missing:
             raise Refused(f"every loop variable must move the destination {memory.label}: two elements of the loop "
@@ -540,7 +574,7 @@ class _Function:
             source = self.context.temporary(order, dtype, f"{memory.label} tile")
             self.vectors.assign(source, value)
         clips = {axis: name for axis, (name, _) in self.context.clips.items()}
-        self.transfers.store(node.buffer, list(node.indices), source, clips)
+        self.transfers.store(window, source, clips)
 
     # ------------------------------------------------------------------ tile operators
     def _call(self, call: Any) -> None:

@@ -17,11 +17,13 @@ _COMBINE = {"max": "vmax", "min": "vmin", "sum": "vadd"}
 
 
 class Reductions:
-    def __init__(self, context: Context, scalars: Scalars, vectors: Vectors) -> None:
+    def __init__(self, context: Context, scalars: Scalars, vectors: Vectors, generation: str) -> None:
         self.context = context
         self.writer = context.writer
         self.scalars = scalars
         self.vectors = vectors
+        # the 950's dialect distinguishes unsigned sources; every integer tile here is signed
+        self.attributes = "unsigned_src = false " if generation == "c310" else ""
 
     def reduce(self, source: View, target: View, kind: str, axis: int, clear: bool) -> None:
         """``source`` over the nest's axes; ``target`` the same, with stride 0 on ``axis``."""
@@ -135,4 +137,4 @@ class Reductions:
         if not result.offset.aligned_to(block_elements(memory.element)):
             raise Misaligned(memory)
         self.writer.add(f"hivm.hir.vreduce <{kind}> ins({self.vectors.operand(source)}) "
-                        f"outs({self.vectors.operand(result)}) reduce_dims = [{dimension}]")
+                        f"outs({self.vectors.operand(result)}) {self.attributes}reduce_dims = [{dimension}]")

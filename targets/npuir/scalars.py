@@ -246,6 +246,8 @@ class Scalars:
         """The element offset of a place in a global tensor, in 64 bits."""
         total: str | None = None
         for name, stride in zip(indices, memory.strides):
+            if name == self.writer.constant(0):
+                continue
             term = self.multiply(name, stride if isinstance(stride, int) else self.index(stride))
             total = term if total is None else self.add(total, term)
         return total if total is not None else self.writer.constant(0)

@@ -8,10 +8,11 @@ the producer of the loading pipe's buffer and defeat double buffering.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused
+from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused, Scalar
 from monotile.targets.npuir.memory import Global, Offset, View, agrees, block_elements
 from monotile.targets.npuir.mlir import memref
 from monotile.targets.npuir.scalars import Scalars
@@ -26,6 +27,7 @@ class Window:
     condition that it does (None: never); ``present`` the condition that anything is there at all (None: always).
     """
 
+    memory: Global
     offset: str
     axes: list[int]
     extents: list[int]
@@ -34,12 +36,17 @@ class Window:
     short: str | None
     present: str | None
 
+    def order(self) -> tuple[int, ...]:
+        """The axes that move through the tensor, outermost first."""
+        return tuple(a for a, extent in zip(self.axes, self.extents) if extent > 1)
+
 
 class Transfers:
     def __init__(self, context: Context, scalars: Scalars) -> None:
         self.context = context
         self.writer = context.writer
         self.scalars = scalars
+        self.fill: Callable[[View, Scalar], None]   # set by Vectors: zeroing a tile is vector work
 
     # ------------------------------------------------------------------ the place in global memory
     def window(self, buffer: Any, indices: list[Expr]) -> Window:
@@ -71,7 +78,7 @@ class Transfers:
         names = [self.scalars.index(base) for base in bases]
         sizes, short, present = self._clip(memory, indices, bases, names, per_axis)
         order = self._memory_order(memory, per_axis)
-        return Window(self.scalars.global_offset(memory, names), order, [context.extents[a] for a in order],
+        return Window(memory, self.scalars.global_offset(memory, names), order, [context.extents[a] for a in order],
                       [strides[a] for a in order], [sizes.get(a, context.extents[a]) for a in order], short, present)
 
     def _memory_order(self, memory: Global, per_axis: dict[int, list[tuple[int, int]]]) -> list[int]:
@@ -131,8 +138,7 @@ class Transfers:
     def load(self, buffer: Any, indices: list[Expr], dtype: str, into: View | None = None) -> View:
         """The tile in UB; reads outside the tensor give 0."""
         window = self.window(buffer, indices)
-        memory = self.context.memory[buffer]
-        order = tuple(a for a in window.axes if self.context.extents[a] > 1)
+        memory, order = window.memory, window.order()
         if into is None or into.dtype != dtype or into.order != order:
             into = self.context.temporary(order, dtype, f"{memory.label} tile")
         short = window.short
@@ -141,31 +147,22 @@ class Transfers:
                 f"arith.xori {window.present}, {self.writer.constant(True, 'i1')} : i1")
             short = absent if short is None else self.writer.define(f"arith.ori {short}, {absent} : i1")
         if short is None:
-            self._move("load", memory, window, into, clipped=False)
+            self._move("load", window, into, clipped=False)
             return into
         with self.writer.block(f"scf.if {short}"):
-            self._zero(into)
+            self.fill(into, self.context.element_constant(0, into.element))
             if window.present is not None:
                 with self.writer.block(f"scf.if {window.present}"):
-                    self._move("load", memory, window, into, clipped=True)
+                    self._move("load", window, into, clipped=True)
             else:
-                self._move("load", memory, window, into, clipped=True)
+                self._move("load", window, into, clipped=True)
             self.writer.otherwise()
-            self._move("load", memory, window, into, clipped=False)
+            self._move("load", window, into, clipped=False)
         return into
 
-    def _zero(self, into: View) -> None:
-        """Zero the tile (its whole allocation where it is one, row padding included)."""
-        from monotile.targets.npuir.vectors import Vectors
-
-        zero = self.context.element_constant(0, into.element)
-        Vectors(self.context, self.scalars, self).fill(into, zero)
-
     # ------------------------------------------------------------------ store
-    def store(self, buffer: Any, indices: list[Expr], source: View, clips: dict[int, str]) -> None:
+    def store(self, window: Window, source: View, clips: dict[int, str]) -> None:
         """Write a tile; what lies outside the tensor, or past a guard (``clips``: axis -> SSA extent), is dropped."""
-        window = self.window(buffer, indices)
-        memory = self.context.memory[buffer]
         present = [window.present] if window.present is not None else []
         for position, axis in enumerate(window.axes):
             guard = clips.get(axis)
@@ -178,15 +175,16 @@ class Transfers:
                 f"arith.cmpi sgt, {guard}, {self.writer.constant(0)} : index"))
         anything = self._all(present)
         if anything is None:
-            self._move("store", memory, window, source, clipped=True)
+            self._move("store", window, source, clipped=True)
             return
         with self.writer.block(f"scf.if {anything}"):
-            self._move("store", memory, window, source, clipped=True)
+            self._move("store", window, source, clipped=True)
 
     # ------------------------------------------------------------------ the DMA itself
-    def _move(self, operation: str, memory: Global, window: Window, tile: View, clipped: bool) -> None:
+    def _move(self, operation: str, window: Window, tile: View, clipped: bool) -> None:
         """One DMA of up to three dimensions; further outer axes become loops."""
-        axes = [a for a in window.axes if self.context.extents[a] > 1]
+        memory = window.memory
+        axes = window.order()
         keep = [window.axes.index(a) for a in axes]
         sizes: list[int | str] = [window.sizes[i] if clipped else window.extents[i] for i in keep]
         strides = [window.strides[i] for i in keep]

@@ -26,12 +26,13 @@ from monotile.targets.npuir.memory import (
     round_up,
     same_place,
 )
-from monotile.targets.npuir.mlir import FLOATS, memref
+from monotile.targets.npuir.mlir import FLOATS, ITEM_BITS, memref
 from monotile.targets.npuir.scalars import Scalars
 from monotile.targets.npuir.tir import Expr, call_name, children, kind, linear, loads, structure
 from monotile.targets.npuir.transfers import Transfers
 
 MAX_RANK = 3          # the library's elementwise entries are 1-D to 3-D
+REGISTER_BYTES = 256   # of a vector register
 TALL, TALL_8_BIT = 16, 32   # rows of the tile that the transposing instruction takes
 UNROLL = 4            # outer turns written out instead of looped: their offsets stay constants
 FLAT_ONLY = {"vcmp", "vsel", "vgather", "vdeinterleave"}   # the library has these in 1-D only
@@ -75,6 +76,7 @@ class Vectors:
         self.writer = context.writer
         self.scalars = scalars
         self.transfers = transfers
+        transfers.fill = self.fill
         self.kept: dict[object, View] = {}   # tiles made in the turn prologue
 
     # ------------------------------------------------------------------ instructions
@@ -568,13 +570,32 @@ class Vectors:
         if isinstance(a, Scalar):
             a, b = b, a
         assert isinstance(a, View)
-        if isinstance(b, Scalar):
-            b = self._constant_operand(b, a)
-        self.apply(operation, [a, b], out, inline_broadcast=True)
+        if isinstance(b, Scalar):   # the library's bitwise entries take two vectors
+            if self._with_register(operation, a, b, out):
+                return out
+            b = self.constant_tile(b, a)
+        self.apply(operation, [a, b], out, inline_broadcast=operation != "vxor")   # vxor takes equal shapes only
         return out
 
-    def _constant_operand(self, value: Scalar, like: View) -> View:
-        return self.constant_tile(value, like)
+    def _with_register(self, operation: str, a: View, constant: Scalar, out: View) -> bool:
+        """Against one vector register's worth of the constant, repeated: no tile of constants is needed."""
+        lanes = REGISTER_BYTES // (ITEM_BITS[a.element] // 8)
+        source, target = coalesce([a.select(out.order), out.select(out.order)])
+        if operation == "vxor" or constant.value is None or source.strides != (1,) or target.strides != (1,) \
+                or source.extents[0] % lanes or source.extents[0] == lanes:
+            return False
+        key = ("register", a.element, constant.value)
+        if key not in self.kept:
+            with self.writer.in_prologue():
+                memory = self.context.allocate((lanes,), a.dtype, "constant", padded=False)
+                flat = View(memory, a.dtype, Offset(), (lanes,), (1,))
+                self._looped("vbrc", [self.scalars.for_tile(constant, a.element)], flat, "", None, 1)
+            self.kept[key] = flat
+        rows = source.extents[0] // lanes
+        split = [replace(v, extents=(rows, lanes), strides=(lanes, 1)) for v in (source, target)]
+        row = replace(self.kept[key], extents=(rows, lanes), strides=(0, 1))
+        self._looped(operation, [split[0], row], split[1], " broadcast = [0]", None, MAX_RANK)
+        return True
 
     # ---- masks
     def mask(self, expr: Expr, axes: set[int], order: tuple[int, ...] | None = None) -> View:

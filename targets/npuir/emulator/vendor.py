@@ -98,10 +98,10 @@ class Library:
                 continue
             defined[name] = text
             pending += [m.strip('"') for m in re.findall(r'@("[^"]+"|[\w.$]+)', text)]
-        # memref descriptors may be null pointers that a body never follows; give it something to read
+        # some bodies read a descriptor through a null pointer, which the chip allows, and never use what they read
         parts = [self.types, *data.values(), *declared.values(), *defined.values()]
         text = "\n".join(parts).replace("@llvm.hivm.", "@hivm.")
-        text = re.sub(r"ptr noundef null", "ptr noundef @nothing", text)
+        text = re.sub(r"(store ptr|ptr noundef) null", r"\1 @nothing", text)
         text = "@nothing = global [64 x i64] zeroinitializer\n" + text
         return text, [n for n in declared if n.startswith("llvm.hivm.")]
 
