@@ -1,0 +1,113 @@
+"""The ``npuir`` backend: emit HIVM, compile it with bishengir-compile, run it in the emulator or on the device.
+
+Files of a compiled kernel: ``final.mlir`` (the vendor's final IR, to read), ``final.generic.mlir`` (the same in
+generic form, which the emulator runs), ``kernel.o`` (the binary, only where CANN's hivmc is on PATH) and
+``compiled.json`` (compiler, UB bytes, library calls, whether it is double-buffered and linked).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from monotile.compat.errors import LoweringError, ToolchainMissing, UnsupportedOnTarget
+from monotile.targets.backend import Source, signature
+from monotile.targets.npuir import abi, toolchain
+from monotile.targets.spec import Target
+
+if TYPE_CHECKING:
+    import torch
+
+FINAL, GENERIC, BINARY, REPORT = "final.mlir", "final.generic.mlir", "kernel.o", "compiled.json"
+MODES = ("fast", "checked")
+
+
+class NpuirBackend:
+    name = "npuir"
+
+    def lower(self, func: Any, target: Target, op: str) -> Source:
+        """AscendNPU-IR text of a PrimFunc. Raises LoweringError naming op, statement and source line."""
+        from monotile.targets.npuir.emit import emit
+
+        emitted = emit(func, target.chip, op, target.generation)
+        tensors, scalars = signature(func)
+        return Source(text=emitted.text, suffix=".mlir", name=emitted.name, tensors=tensors, scalars=scalars)
+
+    def flags(self, target: Target) -> tuple[str, ...]:
+        return (f"--target={target.chip}", *toolchain.COMMON_FLAGS, toolchain.MULTI_BUFFER)
+
+    def tool_versions(self) -> tuple[str, ...]:
+        return (f"{toolchain.DISTRIBUTION} {toolchain.version()}",)
+
+    def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
+        compiled = toolchain.compile_to_final(source.text, target.chip, target.generation, op)
+        report: dict[str, Any] = {
+            "compiler": f"bishengir-compile of {toolchain.DISTRIBUTION} {toolchain.version()}",
+            "chip": target.chip,
+            "library_calls": list(compiled.calls),
+            "double_buffered": compiled.multi_buffered,
+            "linked": compiled.linked,
+        }
+        (directory / FINAL).write_text(compiled.final_ir)
+        (directory / GENERIC).write_text(compiled.generic_ir)
+        if compiled.binary is not None:
+            (directory / BINARY).write_bytes(compiled.binary)
+        if target.generation == "c220":   # the emulator has this generation's library only
+            report["ub_bytes"] = _program(directory, target, op).ub_used
+        (directory / REPORT).write_text(json.dumps(report, indent=1))
+
+    def load(self, source: Source, target: Target, directory: Path, executor: str,
+             op: str) -> Callable[[Sequence[torch.Tensor]], None]:
+        if executor == "device":
+            return self._on_device(target, directory)
+        if target.generation != "c220":
+            raise UnsupportedOnTarget(f"{op}: the AscendNPU-IR emulator has the vector library of 910B and 910_93xx "
+                                      f"only; {target.name} is compiled and not executed here")
+        program = _program(directory, target, op)
+
+        def run(tensors: Sequence[torch.Tensor]) -> None:
+            arguments = abi.pack([flat_memory(t) for t in tensors], [s.value_from(tensors) for s in source.scalars])
+            program.run(arguments, blocks=target.vector_cores, checked=emulator_mode() == "checked")
+
+        return run
+
+    def _on_device(self, target: Target, directory: Path) -> Callable[[Sequence[torch.Tensor]], None]:
+        if not (directory / BINARY).exists():
+            raise ToolchainMissing("a binary for the NPU needs CANN's hivmc, which bishengir-compile looks for on "
+                                   "PATH; install CANN and source its set_env.sh, or set KERNEL_EXECUTOR=emulator")
+        raise UnsupportedOnTarget(f"launching AscendNPU-IR binaries on {target.name} is not built yet; "
+                                  "set KERNEL_EXECUTOR=emulator and use CPU tensors")
+
+
+def emulator_mode() -> str:
+    """``fast``, or ``checked`` where MONOTILE_EMULATOR says so. Bounds are checked in both."""
+    mode = os.environ.get("MONOTILE_EMULATOR", "fast")
+    if mode not in MODES:
+        raise ValueError(f"MONOTILE_EMULATOR must be one of {', '.join(MODES)}, got {mode!r}")
+    return mode
+
+
+def flat_memory(tensor: torch.Tensor) -> np.ndarray:
+    """All elements from a tensor's first to its last, as one NumPy array over the same memory (no copy)."""
+    import torch
+
+    from monotile.compat import dtypes
+
+    extent = 0 if tensor.numel() == 0 else 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return dtypes.numpy_view(torch.as_strided(tensor.detach(), (extent,), (1,)))
+
+
+def _program(directory: Path, target: Target, op: str) -> Any:
+    from monotile.targets.npuir.emulator import Program
+
+    try:
+        return Program.from_ir((directory / GENERIC).read_text(), op=op, ub_bytes=target.ub_bytes)
+    except OSError as error:
+        raise LoweringError(op=op, target=target.name, stage="load",
+                            reason=f"{directory / GENERIC} cannot be read: {error}") from error

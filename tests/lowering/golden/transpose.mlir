@@ -1,0 +1,37 @@
+module attributes {hacc.target = #hacc.target<"Ascend910B3">, hivm.module_core_type = #hivm.module_core_type<AIV>, memref.memref_as_ptr} {
+func.func @kernel(
+    %ffts: i64 {hacc.arg_type = #hacc.arg_type<ffts_base_address>},
+    %lock: memref<?xi8, #hivm.address_space<gm>>,
+    %workspace: memref<?xi8, #hivm.address_space<gm>>,
+    %tensor_x: memref<?xf32, #hivm.address_space<gm>>,
+    %tensor_y: memref<?xf32, #hivm.address_space<gm>>,
+    %grid_x: i32,
+    %grid_y: i32,
+    %grid_z: i32,
+    %program_x: i32,
+    %program_y: i32,
+    %program_z: i32
+) attributes {SyncBlockLockArgIdx = 0 : i64, WorkspaceArgIdx = 1 : i64, hacc.entry, hacc.function_kind = #hacc.function_kind<DEVICE>, hivm.func_core_type = #hivm.func_core_type<AIV>, mix_mode = "aiv"} {
+  hivm.hir.set_ffts_base_addr %ffts
+  %c0 = arith.constant 1 : index
+  %c1 = arith.constant 0 : index
+  %v1 = hivm.hir.get_block_idx -> i64
+  %v2 = hivm.hir.get_block_num -> i64
+  %v3 = arith.index_cast %v1 : i64 to index
+  %v4 = arith.index_cast %v2 : i64 to index
+  scf.for %turn5 = %v3 to %c0 step %v4 {
+    %ub6 = memref.alloc() : memref<2048xf32, #hivm.address_space<ub>>
+    %ub7 = memref.alloc() : memref<2048xf32, #hivm.address_space<ub>>
+    %gm8 = memref.reinterpret_cast %tensor_x to offset: [%c1], sizes: [2048], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<2048xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
+    %ub9 = memref.reinterpret_cast %ub6 to offset: [0], sizes: [2048], strides: [1] : memref<2048xf32, #hivm.address_space<ub>> to memref<2048xf32, strided<[1]>, #hivm.address_space<ub>>
+    hivm.hir.load ins(%gm8 : memref<2048xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>) outs(%ub9 : memref<2048xf32, strided<[1]>, #hivm.address_space<ub>>)
+    %v10 = memref.reinterpret_cast %ub6 to offset: [0], sizes: [32, 64], strides: [64, 1] : memref<2048xf32, #hivm.address_space<ub>> to memref<32x64xf32, strided<[64, 1]>, #hivm.address_space<ub>>
+    %v11 = memref.reinterpret_cast %ub7 to offset: [0], sizes: [64, 32], strides: [32, 1] : memref<2048xf32, #hivm.address_space<ub>> to memref<64x32xf32, strided<[32, 1]>, #hivm.address_space<ub>>
+    hivm.hir.vtranspose ins(%v10 : memref<32x64xf32, strided<[64, 1]>, #hivm.address_space<ub>>) outs(%v11 : memref<64x32xf32, strided<[32, 1]>, #hivm.address_space<ub>>) permutation = [1, 0]
+    %gm12 = memref.reinterpret_cast %tensor_y to offset: [%c1], sizes: [2048], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<2048xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
+    %ub13 = memref.reinterpret_cast %ub7 to offset: [0], sizes: [2048], strides: [1] : memref<2048xf32, #hivm.address_space<ub>> to memref<2048xf32, strided<[1]>, #hivm.address_space<ub>>
+    hivm.hir.store ins(%ub13 : memref<2048xf32, strided<[1]>, #hivm.address_space<ub>>) outs(%gm12 : memref<2048xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>)
+  }
+  return
+}
+}
