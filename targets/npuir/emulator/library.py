@@ -374,9 +374,16 @@ def _select(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
 
 # ---- casts
 
+
+def _away(values: Any) -> Any:
+    """To the nearest whole number, ties away from zero."""
+    whole = np.trunc(values)
+    return np.copysign(np.abs(whole) + (np.abs(values - whole) >= 0.5), values)
+
+
 _ROUND: dict[int, Callable[[Any], Any]] = {
     0: np.rint,
-    1: lambda x: np.copysign(np.floor(np.abs(x) + np.asarray(0.5, x.dtype)), x),
+    1: _away,
     2: np.floor,
     3: np.ceil,
     4: np.trunc,
@@ -422,22 +429,16 @@ def _cast_body(source: str, target: str, overflow: bool) -> Body:
         wide = widen(values)
         if target == "bf16":
             out[...] = round_to_bf16(np.asarray(wide, np.float32), mode)
-        elif target == "f16" and source != "f16" and mode != 0:
-            out[...] = round_to_f16(np.asarray(wide, np.float32), mode)
         elif source == target:
             out[...] = _ROUND[mode](wide)  # rounds to a whole number
         else:
-            out[...] = wide.astype(to)
+            out[...] = round_to_float(wide, to.type, mode)
 
     def integer_to_float(values: Any, out: Any, mode: int = 0, *_: Any) -> None:
-        if mode != 0:
-            exact = values.astype(np.int64)
-            if target == "f16" or np.any(np.abs(exact) > (1 << 24)):
-                raise RoutineError(f"cast {source} to {target} with rounding mode {mode}")
         if target == "bf16":
             out[...] = round_to_bf16(values.astype(np.float32), mode)
         else:
-            out[...] = values.astype(to)
+            out[...] = round_to_float(values, to.type, mode)
 
     def integer_to_integer(values: Any, out: Any, *_: Any) -> None:
         limits = np.iinfo(to)
@@ -448,30 +449,39 @@ def _cast_body(source: str, target: str, overflow: bool) -> Body:
     def truncate(values: Any, out: Any, *_: Any) -> None:
         out[...] = values.astype(to)
 
-    if overflow:
+    # Only the casts to 8 bits shuffle bytes; the others convert, and that saturates.
+    if overflow and to.itemsize == 1:
         return truncate
     if from_float:
         return float_to_float if target in ("f32", "f16", "bf16") else float_to_integer
     return integer_to_float if target in ("f32", "f16", "bf16") else integer_to_integer
 
 
-def round_to_f16(values: np.ndarray, mode: int) -> np.ndarray:
-    """f32 to f16 with modes 1 (ties away), 2 (down), 3 (up), 4 (towards zero)."""
-    nearest = values.astype(np.float16)
-    back = nearest.astype(np.float32)
-    magnitude = np.abs(back) > np.abs(values)
-    if mode == 4:
-        wrong = magnitude
-        direction = np.float16(0)
-        return np.where(wrong, np.nextafter(nearest, direction), nearest).astype(np.float16)
+def round_to_float(values: np.ndarray, to: Any, mode: int) -> np.ndarray:
+    """Integers or floats to f32 or f16; modes as in `round_to_bf16`.
+
+    Errors: RoutineError for a 64-bit source beyond 2**53 in a mode other than 0.
+    """
+    nearest = values.astype(to)
+    if mode == 0:
+        return nearest
+    exact = values.astype(np.float64)
+    if values.dtype.itemsize == 8 and values.dtype.kind in "iu" and np.any(np.abs(exact) > 2.0**53):
+        raise RoutineError(f"cast of 64-bit integers beyond 2**53 with rounding mode {mode}")
+    back = nearest.astype(np.float64)
+    down, up = to(-np.inf), to(np.inf)
+    if mode == 1:
+        outward = np.nextafter(nearest, np.where(exact < 0, down, up).astype(to))
+        tie = np.abs(outward.astype(np.float64) - exact) == np.abs(back - exact)
+        inward = np.abs(back) < np.abs(exact)
+        return np.where(tie & inward, outward, nearest)
+    floor = np.where(back > exact, np.nextafter(nearest, down), nearest)
+    ceiling = np.where(back < exact, np.nextafter(nearest, up), nearest)
     if mode == 2:
-        return np.where(back > values, np.nextafter(nearest, np.float16(-np.inf)), nearest).astype(np.float16)
+        return floor
     if mode == 3:
-        return np.where(back < values, np.nextafter(nearest, np.float16(np.inf)), nearest).astype(np.float16)
-    toward = np.where(values < 0, np.float16(-np.inf), np.float16(np.inf)).astype(np.float16)
-    other = np.nextafter(nearest, toward)
-    tie = ~magnitude & (np.abs(values - back) == np.abs(other.astype(np.float32) - values))
-    return np.where(tie & (back != values), other, nearest).astype(np.float16)
+        return ceiling
+    return np.where(exact < 0, ceiling, floor)
 
 
 @_family(r"vcast_{T}_to_{T}_[12]d_with_(mode|overflow|temp)")

@@ -26,7 +26,7 @@ import numpy as np
 
 from monotile.compat.errors import MonotileError, ToolchainMissing
 
-from .library import bf16_to_f32, round_to_bf16, round_to_f16
+from .library import bf16_to_f32, round_to_bf16, round_to_float
 
 UB_BYTES = 192 * 1024
 _BASE = 0x10000000  # below 2**31 and a multiple of 2**24: bodies keep addresses in 16 to 32 bits
@@ -103,7 +103,7 @@ class Library:
         text = "\n".join(parts).replace("@llvm.hivm.", "@hivm.")
         text = re.sub(r"(store ptr|ptr noundef) null", r"\1 @nothing", text)
         text = "@nothing = global [64 x i64] zeroinitializer\n" + text
-        return text, [n for n in declared if n.startswith("llvm.hivm.")]
+        return text, [n for n in declared if not n.startswith("llvm.") or n.startswith("llvm.hivm.")]
 
 
 def _plain(text: str) -> str:
@@ -188,7 +188,9 @@ class Machine:
         module = llvm.parse_assembly(_bits_of_halves(text))
         module.triple = llvm.get_default_triple()
         module.verify()
-        machine = llvm.Target.from_default_triple().create_target_machine(opt=1)
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1
+        )
         engine = llvm.create_mcjit_compiler(module, machine)
         for name in instructions:
             callback = self.callback(name, module.get_function(name.replace("llvm.hivm.", "hivm.")))
@@ -213,7 +215,8 @@ class Machine:
             try:
                 self.trace.instructions.append((short, values))
                 if execute is None:
-                    raise VendorBodyFailed(f"instruction {short} has no meaning here")
+                    what = "instruction" if name.startswith("llvm.") else "undefined function"
+                    raise VendorBodyFailed(f"{what} {short} has no meaning here")
                 return execute(self, *values) or 0
             except BaseException as error:  # must not cross the compiled code
                 self.error = error
@@ -244,7 +247,9 @@ class Machine:
         self.trace, self.error = Trace(), None
         types, values = [], []
         for (type_, _), value in zip(self.signature(entry), arguments, strict=True):
-            if type_ in ("half", "bfloat"):  # passed in the low half of a float register
+            if type_ == "bfloat":
+                type_ = "i16"
+            if type_ == "half":  # passed in the low half of a float register
                 type_, value = "float", float(np.array([int(value) & 0xFFFF], np.uint32).view(np.float32)[0])
             types.append(_CTYPES[type_])
             values.append(value)
@@ -298,20 +303,22 @@ class Machine:
 
 
 def _bits_of_halves(text: str) -> str:
-    """Pass half and bfloat to instructions as i16: ctypes knows neither."""
+    """Pass halves to instructions as i16, which ctypes knows, and make every bfloat an i16: bodies only move them."""
+    text = re.sub(r"\bbfloat 0xR([0-9A-F]{4})", lambda m: f"i16 {int(m[1], 16)}", text)
+    text = re.sub(r"\bbfloat\b", "i16", text)
     lines = []
     for number, line in enumerate(text.split("\n")):
-        if "@hivm." in line and re.search(r"\b(?:half|bfloat)\b", line):
+        if "@hivm." in line and re.search(r"\bhalf\b", line):
             if line.lstrip().startswith("declare"):
-                line = re.sub(r"\b(?:half|bfloat)\b(?! @)", "i16", line)
+                line = re.sub(r"\bhalf\b(?! @)", "i16", line)
             else:
-                call = re.search(r"\b(half|bfloat) (?:noundef )?([%\w.]+)", line)
+                call = re.search(r"\bhalf (?:noundef )?([%\w.]+)", line)
                 assert call, line
-                if call[2].startswith("%"):
-                    lines.append(f"  %bits.{number} = bitcast {call[1]} {call[2]} to i16")
+                if call[1].startswith("%"):
+                    lines.append(f"  %bits.{number} = bitcast half {call[1]} to i16")
                     line = line.replace(call[0], f"i16 %bits.{number}")
                 else:
-                    line = line.replace(call[0], f"i16 bitcast ({call[1]} {call[2]} to i16)")
+                    line = line.replace(call[0], f"i16 bitcast (half {call[1]} to i16)")
         lines.append(line)
     return "\n".join(lines)
 
@@ -522,8 +529,6 @@ for _name, _unary_compute in {
         _INSTRUCTIONS[f"{_name}.{_kind}"] = _unary(_unary_compute, _F[_kind], _F[_kind])
 for _kind, _dtype in {**_F, "bf16": "bf16"}.items():
     _INSTRUCTIONS[f"MOVEV.{_kind}"] = _fill(_dtype)
-for _kind in ("u16", "u32"):
-    _INSTRUCTIONS[f"VCOPY.{_kind}"] = _unary(lambda a: a, _F[_kind], _F[_kind])
 
 
 # ---- compare and select
@@ -588,25 +593,33 @@ for _name, _compute in _COMPARE.items():
 
 
 def _select(dtype: Any) -> Callable[..., Any]:
-    """Mode 2: the mask is in memory, one bit a lane, one repeat after another."""
+    """Mode 2: the mask register holds the address of the bits, one a lane, one repeat after another.
+
+    Mode 1: the register holds a scalar to take where a bit is 0, and the second source is the bits.
+    """
     size = np.dtype(dtype).itemsize
     elements = REPEAT // size
 
     def execute(machine: Machine, target: int, first: int, second: int, config: int) -> None:
         mode = _bits(config, 48, 50)
-        if mode != 2:
-            raise VendorBodyFailed(f"VSEL in mode {mode}")
+        if mode == 0:
+            raise VendorBodyFailed("VSEL in mode 0")
         lanes = machine.lanes(_bits(config, 56, 64), elements)
         repeats = lanes.shape[0]
         where = machine.indices(target, size, repeats, elements, _bits(config, 0, 8), _bits(config, 24, 32))
         a = machine.indices(first, size, repeats, elements, _bits(config, 8, 16), _bits(config, 32, 40))
-        b = machine.indices(second, size, repeats, elements, _bits(config, 16, 24), _bits(config, 40, 48))
-        start = machine.aligned(machine.select_mask)
+        values = machine.array(dtype)
+        if mode == 1:
+            other = np.broadcast_to(np.array([_u64(machine.select_mask)], np.uint64).view(dtype)[0], a.shape)
+            start = machine.aligned(second)
+        else:
+            b = machine.indices(second, size, repeats, elements, _bits(config, 16, 24), _bits(config, 40, 48))
+            other = values[b]
+            start = machine.aligned(machine.select_mask)
         packed = machine.ub[start : start + repeats * elements // 8].copy()
         chosen = np.unpackbits(packed, bitorder="little").astype(bool).reshape(repeats, elements)
-        values = machine.array(dtype)
         for r in range(repeats):
-            result = np.where(chosen[r], values[a[r]], values[b[r]])
+            result = np.where(chosen[r], values[a[r]], other[r])
             values[where[r][lanes[r]]] = result[lanes[r]]
 
     return execute
@@ -655,9 +668,7 @@ def _convert(source: str, target: str, mode: int) -> tuple[Callable[..., Any], A
             return np.clip(wide, limits.min, limits.max).astype(to)
         if source == target:
             return np.asarray((np.rint, None, np.floor, np.ceil, np.trunc)[mode](wide) if mode != 1 else _away(wide))
-        if target == "f16" and mode and wide.dtype == np.float32:
-            return round_to_f16(wide, mode)
-        return wide.astype(to)
+        return round_to_float(wide, to, mode)
 
     return convert, kinds[source], to
 
@@ -753,6 +764,28 @@ def _broadcast_blocks(dtype: Any) -> Callable[..., Any]:
 
 _INSTRUCTIONS["VBRCB.b16"] = _broadcast_blocks(np.uint16)
 _INSTRUCTIONS["VBRCB.b32"] = _broadcast_blocks(np.uint32)
+
+
+def _copy_rows(dtype: Any) -> Callable[..., Any]:
+    """VCOPY: in counter mode the count is per repeat, and may exceed 256 bytes."""
+    size = np.dtype(dtype).itemsize
+
+    def execute(machine: Machine, target: int, source: int, config: int) -> None:
+        if not machine.counting:
+            raise VendorBodyFailed("VCOPY with a bit mask")
+        repeat, block, step, source_block, source_step = _vector_config(config)
+        elements = machine.mask[0]
+        where = machine.indices(target, size, repeat, elements, block, step)
+        taken = machine.indices(source, size, repeat, elements, source_block, source_step)
+        values = machine.array(dtype)
+        for r in range(repeat):
+            values[where[r]] = values[taken[r]]
+
+    return execute
+
+
+_INSTRUCTIONS["VCOPY.u16"] = _copy_rows(np.uint16)
+_INSTRUCTIONS["VCOPY.u32"] = _copy_rows(np.uint32)
 
 # GatherMask's built-in patterns: which of four neighbours are taken
 _PATTERNS = {1: "1010", 2: "0101", 3: "1000", 4: "0100", 5: "0010", 6: "0001", 7: "1111"}
