@@ -12,7 +12,7 @@ import numpy as np
 from monotile.targets.npuir.emulator import vendor
 from monotile.targets.npuir.emulator.library import Operand, Routine, dtype, itemsize, resolve
 
-GUARD = 64  # bytes between operands
+GUARD = 1024  # bytes between operands: what a body writes there by mistake must show
 
 _ELEMENT = {
     "float": "f32",
@@ -68,7 +68,9 @@ class View:
             return np.ndarray(shape, np.uint8, memory, self.offset, strides)
         size = itemsize(self.element)
         start = self.offset + self.shift * size
-        return np.ndarray(self.sizes, dtype(self.element), memory, start, tuple(s * size for s in self.strides))
+        return np.ndarray(
+            self.sizes, dtype(self.element), memory, start, tuple(s * size for s in self.strides)
+        )
 
 
 @dataclass
@@ -98,7 +100,9 @@ def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Bitwise, except that all NaNs are one."""
     if a.dtype.kind == "f":
         bits = np.dtype(f"u{a.dtype.itemsize}")
-        return (np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)) | (np.isnan(a) & np.isnan(b))
+        return (np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)) | (
+            np.isnan(a) & np.isnan(b)
+        )
     return a == b
 
 
@@ -113,7 +117,7 @@ def compare(entry: str, operands: Sequence[View | int | float], seed: int = 0) -
     machine.ub[:] = rng.integers(0, 256, machine.ub.size, dtype=np.uint8)
     signature = machine.signature(entry)
     ub_at, gm_at = GUARD, GUARD
-    gm_size = sum(o.bytes + 2 * GUARD for o in operands if isinstance(o, View) and o.space == "gm") + GUARD
+    gm_size = sum(o.bytes + 6 * GUARD for o in operands if isinstance(o, View) and o.space == "gm") + GUARD
     gm = rng.integers(0, 256, gm_size, dtype=np.uint8)
     for operand in operands:
         if not isinstance(operand, View):
@@ -137,7 +141,9 @@ def compare(entry: str, operands: Sequence[View | int | float], seed: int = 0) -
     for operand, (type_, _) in zip(operands, signature, strict=False):
         if isinstance(operand, View):
             base = machine.base if operand.space == "ub" else int(gm.ctypes.data)
-            start = operand.offset + (operand.shift * itemsize(operand.element) if operand.element != "i1" else 0)
+            start = operand.offset + (
+                operand.shift * itemsize(operand.element) if operand.element != "i1" else 0
+            )
             arguments.append(machine.memref(base + start, operand.sizes, operand.strides))
             described.append(Operand(operand.element, len(operand.sizes), operand.space))
         else:
@@ -150,16 +156,22 @@ def compare(entry: str, operands: Sequence[View | int | float], seed: int = 0) -
     with np.errstate(all="ignore"):
         routine.body(*views)
     theirs, mine = [], []
-    touched = np.zeros(machine.ub.size, bool)
+    touched = np.zeros(machine.ub.size, np.uint8)
     for position in (*routine.writes, *routine.temporaries):
         operand = operands[position]
         assert isinstance(operand, View)
         if operand.space == "ub" and operand.bytes:
-            touched[operand.offset // 32 * 32 : -(-(operand.offset + operand.bytes) // 32) * 32] = True
+            touched[operand.offset // 32 * 32 : -(-(operand.offset + operand.bytes) // 32) * 32] = 1
         if position in routine.writes:
             theirs.append(_logical(operand, machine.ub if operand.space == "ub" else gm))
             mine.append(_logical(operand, ours_ub if operand.space == "ub" else ours_gm))
-    strayed = np.flatnonzero((machine.ub != before) & ~touched).tolist()
+    for position, extent in routine.reach:
+        operand = operands[position]
+        assert isinstance(operand, View)
+        inner = operand.of(machine.ub)
+        shape, strides = extent(inner.shape, inner.strides, inner.itemsize)
+        np.ndarray(shape, f"u{inner.itemsize}", touched, operand.offset, strides)[...] = 1
+    strayed = np.flatnonzero((machine.ub != before) & (touched == 0)).tolist()
     return Outcome(routine, theirs, mine, strayed, trace)
 
 

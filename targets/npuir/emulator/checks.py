@@ -1,9 +1,11 @@
 """The checked runtime: every call is also checked for what the chip cannot do or does not order.
 
-- **alignment**: an operand in UB starts at a multiple of 32 bytes, its rows too, and its last axis is contiguous;
+- **alignment**: an operand in UB starts at a multiple of 32 bytes, its rows too, and its last axis is contiguous (the
+  vendor's bodies ignore a stride there); a DMA may step over elements if each is a block of its own in UB;
 - **unwritten UB**: a shadow byte for each byte of UB says whether it was written. It is cleared, and UB poisoned,
   at every turn of the persistent loop, so that the previous turn's tile cannot stand in for a tail nobody filled.
-  What was written before the loop stays written: it is meant to last. Scratch operands count as unwritten after a call;
+  What was written before the loop stays written: it is meant to last. Scratch operands, and what a body overwrites
+  beside its result, count as unwritten after a call;
 - **two blocks**: no byte of global memory is written by two blocks, or written by one and read by another;
 - **pipe order** (on some blocks): the scalar, vector and two DMA pipes run at the same time and within V, MTE2 and MTE3
   nothing is in order but by pipe_barrier. Vector clocks over set_flag, wait_flag and pipe_barrier decide whether the
@@ -19,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from .library import Routine, dtype, itemsize
-from .runtime import POISON, FastRuntime, Shape, Violation
+from .library import Routine, dtype, itemsize, padding
+from .runtime import POISON, FastRuntime, Shape, Violation, overwrite_around
 
 GRAIN = 32  # bytes of UB that pipe order is tracked in; also the alignment that instructions need
 _PIPES = {"S": 0, "V": 1, "MTE2": 2, "MTE3": 3}
 _ALWAYS = 1 << 30  # "all of that pipe's instructions have finished"
+_UNSIGNED = {1: "ui8", 2: "ui16", 4: "ui32", 8: "ui64"}
 _MANY = -1  # more than one block read this; also: written atomically
 
 Blocks = slice | np.ndarray
@@ -36,6 +39,7 @@ class _Operand:
     __slots__ = (
         "argument",
         "array",
+        "column",
         "fault",
         "full",
         "grains",
@@ -51,6 +55,7 @@ class _Operand:
         self.start = start
         self.argument = argument  # -1: UB
         self.fault = ""  # why the address cannot be used, if it cannot
+        self.column = ""  # the same, if the last axis is 1 and rows may follow each other
         self.full = 0
         self.shadow: Any = None
         self.grains: Blocks = slice(0, 0)
@@ -138,6 +143,7 @@ class CheckedRuntime(FastRuntime):
             operand.shadow = self.array(self.shadow, f"ui{8 * size}", offset, shape, strides, "UB byte")
             operand.grains = grains(offset, shape, strides, size)
             operand.fault = misalignment(offset, shape, strides, size)
+            operand.column = operand.fault and misalignment(offset, shape[:-1], strides[:-1], size)
             self._views[key] = operand
         return operand
 
@@ -222,12 +228,23 @@ class CheckedRuntime(FastRuntime):
         reads, writes, temporaries = routine.reads, routine.writes, routine.temporaries
         pipe = _PIPES[routine.pipe]
         name = routine.name
+        dma = routine.pipe != "V"
+
+        def check_address(position: int, operand: _Operand, operands: Sequence[Any]) -> None:
+            if not operand.array.size:
+                return
+            if position in routine.columns and operand.array.shape[-1] == 1:
+                fault = operand.column
+            elif dma and operand.argument < 0:
+                fault = dma_misalignment(operand, operands[1 - position])
+            else:
+                fault = operand.fault
+            if fault:
+                raise Violation(f"{name}: {fault}", operand.address)
 
         def call(*operands: Any) -> None:
             for position in (*reads, *writes, *temporaries):
-                operand = operands[position]
-                if operand.fault and operand.array.size:
-                    raise Violation(f"{name}: {operand.fault}", operand.address)
+                check_address(position, operands[position], operands)
             for position in reads:
                 operand = operands[position]
                 if operand.argument < 0:
@@ -246,12 +263,21 @@ class CheckedRuntime(FastRuntime):
                     operand.shadow.fill(operand.full)
                 else:
                     self.note_write(operand, atomic)
+            if routine.padding is not None and (operands[routine.padding] or operands[routine.padding + 2]):
+                for part in padding(operands[1].shadow, operands[routine.padding + 2]):
+                    part.fill(operands[1].full)
+            beside: list[_Operand] = []
+            for position, extent in routine.reach:
+                operand = operands[position]
+                whole = overwrite_around(operand.shadow, extent, 0)
+                start = operand.start
+                beside.append(self.ub(_UNSIGNED[whole.itemsize], start, whole.shape, whole.strides))
             if self.ordering:
                 self.access(
                     pipe,
                     f"{name} ({self.origins[number]})",
                     [operands[k] for k in reads],
-                    [operands[k] for k in (*writes, *temporaries)],
+                    [operands[k] for k in (*writes, *temporaries)] + beside,
                 )
 
         return call
@@ -455,14 +481,27 @@ def grains(offset: int, shape: Shape, strides: Shape, size: int) -> Blocks:
     return pieces
 
 
+def dma_misalignment(operand: _Operand, other: _Operand) -> str:
+    """Why a DMA cannot address this view of UB: where elements are apart on either side, each needs its own block."""
+    shape, strides, size = operand.array.shape, operand.array.strides, operand.array.itemsize
+    apart = len(shape) == 1 and shape[0] > 1 and (strides[0] != size or other.array.strides[0] != size)
+    if apart:
+        if operand.start % GRAIN or strides[0] % GRAIN:
+            return f"elements {strides[0]} bytes apart in UB where the DMA takes or leaves one a block"
+        return ""
+    return operand.fault
+
+
 def misalignment(offset: int, shape: Shape, strides: Shape, size: int) -> str:
     """Why a vector or DMA instruction cannot address this view of UB; empty if it can."""
     if offset % GRAIN:
         return f"an address that is no multiple of {GRAIN} bytes"
-    column = len(shape) > 1 and shape[-1] == 1   # [n, 1] of neighbours: what reductions write and broadcasts read
+    column = (
+        len(shape) > 1 and shape[-1] == 1
+    )  # [n, 1] of neighbours: what reductions write and broadcasts read
     for n, s in zip(shape[:-1], strides[:-1], strict=True):
         if n > 1 and s % GRAIN and not (column and s == size):
             return f"rows {s} bytes apart, no multiple of {GRAIN}"
-    if shape and shape[-1] > 1 and strides[-1] != size and strides[-1] % GRAIN:
+    if shape and shape[-1] > 1 and strides[-1] != size:
         return f"elements {strides[-1]} bytes apart along the last axis"
     return ""

@@ -5,12 +5,15 @@ it, which operands it reads and writes, which are scratch, and a function over N
 dtype; bf16 is uint16, i1 is bytes of eight elements, least significant bit first. Operands after those that a body
 uses are ignored: the IR passes more than some entries take.
 
-Facts about the bodies were read from the vendor's bitcode and compared with it by running both
-(tests/emulator/test_vendor_bodies.py); what could not be compared is listed there. Assumptions about the chip that no
-body can show:
+The order of operations in a body (summation trees above all), what it refuses, and what it touches beside its operands
+(`reach`) are the vendor's: found by running the vendor's bitcode (vendor.py), kept by comparing the two in
+tests/emulator/test_vendor_bodies.py, which also lists what could not be compared. What single instructions do is
+Huawei's documentation of AscendC; where that is silent, these are assumptions:
 - division, square root, exp, ln, reciprocal and reciprocal square root are rounded as NumPy rounds them;
-- max and min return NaN if either operand is NaN;
-- a cast from float to integer saturates, and turns NaN into 0; a NaN cast to bf16 becomes 0x7fc0.
+- max and min of floats return NaN if either operand is NaN;
+- integers wrap (CTRL[53] = 0); casts to integers saturate and turn NaN into 0 (CTRL[59] = 0); f16 and bf16 overflow to
+  infinity (CTRL[48] = 1, which is the default mode of the 910B family);
+- a NaN cast to bf16 becomes 0x7fc0.
 """
 
 from __future__ import annotations
@@ -47,11 +50,19 @@ class Operand:
 
 
 Body = Callable[..., None]
+Shape = tuple[int, ...]
+# (shape, byte strides, item size) of an operand -> shape and byte strides, from the same start, of what a body overwrites
+Reach = Callable[[Shape, Shape, int], tuple[Shape, Shape]]
 
 
 @dataclass(frozen=True)
 class Routine:
-    """A library routine as called: operand positions by role, and the body."""
+    """A library routine as called: operand positions by role, and the body.
+
+    `reach`: operands beyond whose end the vendor's body writes, and how far; what lies there is lost. `columns`:
+    operands with a last axis of 1 whose rows may follow each other without a gap. `padding`: position of the padding
+    mode of a load, which is followed by the value and the number of elements to pad on the left.
+    """
 
     name: str
     pipe: str  # "V", "MTE2" or "MTE3"
@@ -60,6 +71,9 @@ class Routine:
     temporaries: tuple[int, ...]
     body: Body
     atomic: int | None = None  # position of the atomic kind, for stores
+    padding: int | None = None
+    reach: tuple[tuple[int, Reach], ...] = ()
+    columns: tuple[int, ...] = ()
 
 
 _DTYPES = {
@@ -108,7 +122,10 @@ def resolve(name: str, operands: tuple[Operand, ...]) -> Routine:
                 break
             views = [k for k, o in enumerate(operands) if o.is_view]
             temporaries = tuple(k for k in views if k not in named)
-            return Routine(name, plan.pipe, plan.reads, plan.writes, temporaries, plan.body, plan.atomic)
+            return Routine(
+                name, plan.pipe, plan.reads, plan.writes, temporaries, plan.body, plan.atomic, plan.padding,
+                plan.reach, plan.columns,
+            )  # fmt: skip
     shown = ", ".join(f"{o.element}[{o.rank}d]" if o.is_view else o.element for o in operands)
     raise UnknownRoutine(f"library call {name}({shown}) has no body in the emulator")
 
@@ -123,6 +140,9 @@ class _Plan:
     body: Body
     pipe: str = "V"
     atomic: int | None = None
+    padding: int | None = None
+    reach: tuple[tuple[int, Reach], ...] = ()
+    columns: tuple[int, ...] = ()
 
 
 _Builder = Callable[[re.Match[str], tuple[Operand, ...]], "_Plan | None"]
@@ -139,6 +159,15 @@ def _family(pattern: str) -> Callable[[_Builder], _Builder]:
         return builder
 
     return register
+
+
+BLOCK = 32  # bytes: what UB is addressed in
+_PAD_VALUE = 2
+_ATOMIC: dict[int, Callable[..., Any]] = {1: np.add, 2: np.maximum, 3: np.minimum}
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 def _bits(packed: np.ndarray, count: int) -> np.ndarray:
@@ -162,24 +191,73 @@ def bf16_to_f32(values: np.ndarray) -> np.ndarray:
 # ---- moving data
 
 
+def around(view: np.ndarray, shape: Shape, strides: Shape, before: int = 0) -> np.ndarray:
+    """The bytes of a UB view's memory from `before` bytes ahead of its start, as another view of its dtype.
+
+    Errors: RoutineError if that reaches out of UB.
+    """
+    memory = view.base
+    assert memory is not None
+    offset = view.__array_interface__["data"][0] - memory.__array_interface__["data"][0] - before
+    try:
+        return np.ndarray(shape, view.dtype, memory, offset, strides)
+    except ValueError:
+        raise RoutineError(f"{shape} elements from byte {offset} on reach out of UB") from None
+
+
+def padding(target: np.ndarray, left: int) -> list[np.ndarray]:
+    """What a padded load fills beside `target`: `left` elements ahead of each row, and each row's last block."""
+    size = target.dtype.itemsize
+    row = target.shape[-1]
+    right = -(left + row) % (BLOCK // size)
+    outer, outer_strides = target.shape[:-1], target.strides[:-1]
+    parts = []
+    if left:
+        parts.append(around(target, (*outer, left), (*outer_strides, size), left * size))
+    if right:
+        parts.append(around(target, (*outer, right), (*outer_strides, size), -row * size))
+    return parts
+
+
 @_family(r"load_gm_to_ubuf_{N}_{T}")
 def _load(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    convert = _scalar(operands[1].element)
+
     def body(source: Any, target: Any, mode: int = 0, value: Any = 0, left: int = 0, *_: Any) -> None:
         if source.shape != target.shape:
             raise RoutineError(f"load of {source.shape} into {target.shape}")
         target[...] = source
+        if mode or left:
+            if (
+                mode != _PAD_VALUE
+                or target.dtype.itemsize == 8
+                or target.strides[-1] != target.dtype.itemsize
+            ):
+                raise RoutineError(f"load with padding mode {mode}, {left} on the left, of {target.dtype}")
+            for part in padding(target, left):
+                part[...] = convert(value)
 
-    return _Plan((0,), (1,), body, "MTE2")
+    return _Plan((0,), (1,), body, "MTE2", padding=2)
 
 
 @_family(r"store_ubuf_to_gm_{N}_{T}")
 def _store(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+    element = operands[0].element
+
     def body(source: Any, target: Any, atomic: int = 0, *_: Any) -> None:
         if source.shape != target.shape:
             raise RoutineError(f"store of {source.shape} into {target.shape}")
-        if atomic:
-            raise RoutineError(f"store with atomic kind {atomic}")
-        target[...] = source
+        if not atomic:
+            target[...] = source
+        elif atomic in _ATOMIC and element in ("f32", "f16", "bf16", "i32", "i16", "i8"):
+            combine = _ATOMIC[atomic]
+            if element == "bf16":
+                sums = combine(bf16_to_f32(target), bf16_to_f32(source))
+                target[...] = round_to_bf16(sums, 0)
+            else:
+                combine(target, source, target)
+        else:
+            raise RoutineError(f"store of {element} with atomic kind {atomic}")
 
     return _Plan((0,), (1,), body, "MTE3", atomic=2)
 
@@ -209,11 +287,20 @@ def _broadcast_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _P
     return _Plan((), (1,), body)
 
 
-@_family(r"broadcast_(?:1d|(?:first|middle|last)_axis_(?:align|unalign|unknown_align)_[23]d)_{T}")
+def _blocks_of_rows(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
+    """An unaligned broadcast along the last axis starts by spreading eight rows at a time to a block each."""
+    end = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + size
+    return (max(end, _up(shape[0], 8) * BLOCK) // size,), (size,)
+
+
+@_family(r"broadcast_(1d|(?:first|middle|last)_axis)(?:_(align|unalign|unknown_align)_[23]d)?_{T}")
 def _broadcast_axis(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
     if operands[0].element == "i1":
         return None
-    return _Plan((0,), (1,), _copy_body)
+    if match[1] != "last_axis":
+        return _Plan((0,), (1,), _copy_body)
+    reach = () if match[2] == "align" else ((1, _blocks_of_rows),)
+    return _Plan((0,), (1,), _copy_body, reach=reach, columns=(0,))
 
 
 # ---- elementwise
@@ -356,15 +443,16 @@ def _compare_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _Pla
     return _Plan((0,), (2,), body)
 
 
-@_family(r"vsel_(vv|vs|sv|ss)_1d_(?:(?:bool|int8_t)_)?{T}")
-def _select(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+@_family(r"vsel_(vv|vs|sv|ss)_1d_(?:bool_)?{T}")
+def _select(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
+    if operands[0].element != "i1":
+        return None
     forms = match[1]
     convert = _scalar(operands[3].element)
-    bytes_as_condition = operands[0].element != "i1"
     reads = (0, *(k + 1 for k in (0, 1) if forms[k] == "v"))
 
     def body(condition: Any, x: Any, y: Any, out: Any, *_: Any) -> None:
-        chosen = condition != 0 if bytes_as_condition else _bits(condition, out.shape[-1])
+        chosen = _bits(condition, out.shape[-1])
         out[...] = np.where(
             chosen, x if forms[0] == "v" else convert(x), y if forms[1] == "v" else convert(y)
         )
@@ -484,10 +572,20 @@ def round_to_float(values: np.ndarray, to: Any, mode: int) -> np.ndarray:
     return np.where(exact < 0, ceiling, floor)
 
 
-@_family(r"vcast_{T}_to_{T}_[12]d_with_(mode|overflow|temp)")
-def _cast(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+def _bytes_shuffled(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
+    """A truncating cast to 8 bits transposes 32 rows of 32 bytes at a time, and writes them all back."""
+    if len(shape) == 1:
+        rows, row = (-(-shape[0] // BLOCK), BLOCK) if shape[0] > BLOCK else (1, BLOCK)
+        return (_up(rows, BLOCK), row), (BLOCK, 1)
+    return (_up(shape[0], BLOCK), _up(shape[1], BLOCK)), strides
+
+
+@_family(r"vcast_({T})_to_{T}_[12]d_with_(mode|overflow|temp)")
+def _cast(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
     source, target = operands[0].element, operands[1].element
-    if source == "i1":
+    if match[2] == "temp":
+        if source != "i1":
+            return None
         one = round_to_bf16(np.ones(1, np.float32), 0)[0] if target == "bf16" else dtype(target).type(1)
         zero = dtype(target).type(0)
 
@@ -495,14 +593,15 @@ def _cast(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
             out[...] = np.where(_bits(packed, out.shape[-1]), one, zero)
 
         return _Plan((0,), (1,), from_bits)
-    cast = _cast_body(source, target, match[1] == "overflow")
-    if match[1] == "mode":
+    cast = _cast_body(source, target, match[2] == "overflow")
+    if match[2] == "mode":
         return _Plan((0,), (1,), cast)
 
     def with_temporary(values: Any, out: Any, temporary: Any, *rest: Any) -> None:
         cast(values, out, *rest)
 
-    return _Plan((0,), (1,), with_temporary)
+    reach = ((1, _bytes_shuffled),) if itemsize(target) == 1 else ()
+    return _Plan((0,), (1,), with_temporary, reach=reach)
 
 
 # ---- reductions
@@ -552,9 +651,13 @@ def _neighbours(values: np.ndarray, compute: Callable[..., Any]) -> np.ndarray:
 
 
 @_family(r"(?:enablevc_)?reduce_(sum|prod|max|min|andi|ori|xori)_(r|ar|ra|ra0a1)_{T}")
-def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
     compute = _REDUCE[match[1]]
     last = match[2] in ("r", "ar")
+    if operands[0].element not in ("f32", "f16", "i32", "i16"):
+        return None
+    if last and match[1] == "prod" and operands[0].element in ("f32", "f16"):
+        return None  # its order is not the sum's, and has not been worked out
     exact = match[1] not in ("sum", "prod") or operands[0].element not in ("f32", "f16")
     axis = 1 if match[2] == "ar" else 0
 
@@ -574,12 +677,13 @@ def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
             compute(total, row, total)
         out[...] = total
 
+    body = in_any_order if exact else last_axis if last else first_axis
     if match[2] == "ra0a1" and not exact:
-        return _Plan((0,), (1,), one_by_one)
-    return _Plan((0,), (1,), in_any_order if exact else last_axis if last else first_axis)
+        body = one_by_one
+    return _Plan((0,), (1,), body, columns=(1,) if match[2] == "ar" else ())
 
 
-@_family(r"reduce_(max|min)_with_index_(r|ar|ra)_{T}")
+@_family(r"reduce_(max|min)_with_index_(r|ar|ra)_float")
 def _reduce_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     find = np.argmax if match[1] == "max" else np.argmin
     axis = {"r": 0, "ar": 1, "ra": 0}[match[2]]
@@ -595,10 +699,35 @@ def _reduce_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _
 # ---- shape and order
 
 
+def _transposed_blocks(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
+    """A transpose writes whole pieces of 16 x 16 (16 bits), 32 x 32 (8 bits), 8 x 16 or 16 x 8 (32 bits)."""
+    rows, row = {1: (32, 32), 2: (16, 16), 4: (8, 16) if strides[0] // size % 16 == 0 else (16, 8)}[size]
+    return (_up(shape[0], rows), _up(shape[1], row)), strides
+
+
 @_family(r"transpose_2d_with_last_axis_{T}")
-def _transpose(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
+def _transpose(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
+    if itemsize(operands[0].element) == 8:
+        return None
+
     def body(source: Any, target: Any, *_: Any) -> None:
         target[...] = source.T
+
+    return _Plan((0,), (1,), body, reach=((1, _transposed_blocks),))
+
+
+@_family(r"transpose_3d_with(out)?_last_axis_{T}")
+def _transpose_3d(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
+    outer = match[1] is not None
+    if itemsize(operands[0].element) == 8 and not outer:
+        return None
+
+    def body(source: Any, target: Any, *_: Any) -> None:
+        if not outer and (source.shape[0] % 32 or source.shape[2] % 32):
+            raise RoutineError(
+                f"3-D transpose of {source.shape}: what it overwrites beside its result is not known"
+            )
+        target[...] = source.transpose((1, 0, 2) if outer else (2, 1, 0))
 
     return _Plan((0,), (1,), body)
 
@@ -665,13 +794,18 @@ def _flip(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     return _Plan((0,), (1,), body)
 
 
+def _groups_of_32(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
+    """Sorting pads its source, in place, to whole groups of 32."""
+    return (_up(shape[0], 32),), strides
+
+
 @_family(r"sort_1d_{T}")
 def _sort(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     def body(source: Any, target: Any, temporary: Any, descending: Any, *_: Any) -> None:
         order = _sort_order(source, bool(descending))
         target[...] = source[order]
 
-    return _Plan((0,), (1,), body)
+    return _Plan((0,), (1,), body, reach=((0, _groups_of_32),))
 
 
 @_family(r"sort_with_index_1d_{T}")
@@ -681,7 +815,7 @@ def _sort_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _Pl
         target[...] = source[order]
         index[...] = order
 
-    return _Plan((0,), (1, 2), body)
+    return _Plan((0,), (1, 2), body, reach=((0, _groups_of_32),))
 
 
 def _sort_order(values: np.ndarray, descending: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .library import Routine, RoutineError, dtype, itemsize
+from .library import Reach, Routine, RoutineError, around, dtype, itemsize
 
 Shape = tuple[int, ...]
 
@@ -174,6 +174,15 @@ class FastRuntime:
     def bind(self, number: int, routine: Routine) -> Callable[..., None]:
         """The function that a call site calls."""
         body = routine.body
+        if routine.reach:
+            reach = routine.reach
+
+            def spill(*operands: Any) -> None:
+                body(*operands)
+                for position, extent in reach:
+                    overwrite_around(operands[position], extent, POISON)
+
+            return spill
         if routine.pipe == "V":
             return body
         if routine.pipe == "MTE2":
@@ -200,6 +209,16 @@ class FastRuntime:
     def enter(self, low: int, high: int, step: int) -> None: ...
 
     def turn(self) -> None: ...
+
+
+def overwrite_around(view: np.ndarray, extent: Reach, byte: int) -> np.ndarray:
+    """Fill what a body overwrites beside an operand, and return the whole of it."""
+    shape, strides = extent(view.shape, view.strides, view.itemsize)
+    whole = around(view, shape, strides)
+    kept = view.copy()
+    whole.view(np.dtype(f"u{view.itemsize}")).fill(int.from_bytes(bytes([byte]) * view.itemsize, "little"))
+    view[...] = kept
+    return whole
 
 
 _DTYPE = {

@@ -134,7 +134,14 @@ def _map_arena() -> np.ndarray:
     """UB at a low address that is a multiple of 2**24."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     for base in range(_BASE, 0x70000000, 1 << 24):
         address = libc.mmap(base, UB_BYTES + 4096, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
@@ -233,7 +240,9 @@ class Machine:
 
     def signature(self, entry: str) -> list[tuple[str, str]]:
         """(LLVM type, name) of an entry's parameters."""
-        match = re.search(r"^define [^\n]*@_mlir_ciface_\w+\((.*?)\) *\{", library().text(f"_mlir_ciface_{entry}"), re.M)
+        match = re.search(
+            r"^define [^\n]*@_mlir_ciface_\w+\((.*?)\) *\{", library().text(f"_mlir_ciface_{entry}"), re.M
+        )
         assert match, entry
         return [(p.split(" ")[0], p.split("%")[1]) for p in match[1].split(", ")]
 
@@ -290,7 +299,9 @@ class Machine:
         lanes = np.unpackbits(bits, bitorder="little")[:elements].astype(bool)
         return np.broadcast_to(lanes, (repeat, elements))
 
-    def indices(self, address: int, size: int, repeats: int, elements: int, block: int, repeat: int) -> np.ndarray:
+    def indices(
+        self, address: int, size: int, repeats: int, elements: int, block: int, repeat: int
+    ) -> np.ndarray:
         """Element numbers in UB of every lane; strides in blocks of 32 bytes."""
         start = self.aligned(address)
         lane = np.arange(elements)
@@ -305,6 +316,7 @@ class Machine:
 def _bits_of_halves(text: str) -> str:
     """Pass halves to instructions as i16, which ctypes knows, and make every bfloat an i16: bodies only move them."""
     text = re.sub(r"\bbfloat 0xR([0-9A-F]{4})", lambda m: f"i16 {int(m[1], 16)}", text)
+    text = re.sub(r"\bbfloat 0\.0+e\+00", "i16 0", text)
     text = re.sub(r"\bbfloat\b", "i16", text)
     lines = []
     for number, line in enumerate(text.split("\n")):
@@ -326,7 +338,14 @@ def _bits_of_halves(text: str) -> str:
 # ---------------------------------------------------------------------------------------------- instructions
 
 _INSTRUCTIONS: dict[str, Callable[..., Any]] = {}
-_F = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s16": np.int16, "u32": np.uint32, "u16": np.uint16}
+_F = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "s32": np.int32,
+    "s16": np.int16,
+    "u32": np.uint32,
+    "u16": np.uint16,
+}
 
 
 def _u64(value: int) -> int:
@@ -461,7 +480,11 @@ def _unary(compute: Callable[..., Any], source_dtype: Any, dtype: Any) -> Callab
     def execute(machine: Machine, target: int, source: int, config: int) -> None:
         repeat, block, step, source_block, source_step = _vector_config(config)
         _apply(
-            machine, compute, (target, dtype, block, step), [(source, source_dtype, source_block, source_step)], repeat
+            machine,
+            compute,
+            (target, dtype, block, step),
+            [(source, source_dtype, source_block, source_step)],
+            repeat,
         )
 
     return execute
@@ -543,7 +566,9 @@ _COMPARE = {
 }
 
 
-def _compare_lanes(machine: Machine, target: int, repeat: int, elements: int, results: Callable[..., Any]) -> None:
+def _compare_lanes(
+    machine: Machine, target: int, repeat: int, elements: int, results: Callable[..., Any]
+) -> None:
     """Bits of all lanes, packed one repeat after another."""
     lanes = machine.lanes(repeat, elements)
     start = machine.aligned(target)
@@ -579,7 +604,9 @@ def _compare_scalar(compute: Callable[..., Any], dtype: Any) -> Callable[..., An
         scalar = _scalar(value, dtype)
 
         def results(r: int, repeats: int) -> Any:
-            return compute(machine.array(dtype)[machine.indices(source, size, repeats, elements, block, step)[r]], scalar)
+            return compute(
+                machine.array(dtype)[machine.indices(source, size, repeats, elements, block, step)[r]], scalar
+            )
 
         _compare_lanes(machine, target, repeat, elements, results)
 
@@ -640,7 +667,9 @@ def _to_integer(values: np.ndarray, mode: int, dtype: Any) -> np.ndarray:
     rounded = (np.rint(wide), nearest_away, np.floor(wide), np.ceil(wide), np.trunc(wide))[mode]
     limits = np.iinfo(dtype)
     result = np.zeros(rounded.shape, dtype)
-    fits = (rounded >= float(limits.min)) & (rounded < -float(limits.min) if limits.min else rounded <= limits.max)
+    fits = (rounded >= float(limits.min)) & (
+        rounded < -float(limits.min) if limits.min else rounded <= limits.max
+    )
     result[fits] = rounded[fits].astype(dtype)
     result[rounded < float(limits.min)] = limits.min
     result[rounded > limits.max] = limits.max
@@ -667,7 +696,9 @@ def _convert(source: str, target: str, mode: int) -> tuple[Callable[..., Any], A
             limits = np.iinfo(to)
             return np.clip(wide, limits.min, limits.max).astype(to)
         if source == target:
-            return np.asarray((np.rint, None, np.floor, np.ceil, np.trunc)[mode](wide) if mode != 1 else _away(wide))
+            return np.asarray(
+                (np.rint, None, np.floor, np.ceil, np.trunc)[mode](wide) if mode != 1 else _away(wide)
+            )
         return round_to_float(wide, to, mode)
 
     return convert, kinds[source], to
@@ -681,7 +712,9 @@ def _away(values: np.ndarray) -> np.ndarray:
 
 
 def _register_conversions() -> None:
-    pattern = re.compile(r"VCONV\.(bf16|f32|f16|s64|s32|s16|s8|u8)2(bf16|f32|f16|s64|s32|s16|s8|u8)([rafcz]?)(\.1)?\.v220")
+    pattern = re.compile(
+        r"VCONV\.(bf16|f32|f16|s64|s32|s16|s8|u8)2(bf16|f32|f16|s64|s32|s16|s8|u8)([rafcz]?)(\.1)?\.v220"
+    )
     for name in library().functions:
         match = pattern.fullmatch(name.removeprefix("llvm.hivm."))
         if match:
@@ -706,7 +739,11 @@ def _copy_blocks(machine: Machine, target: int, source: int, config: int) -> Non
 
 
 def _memory(address: int, size: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.empty(0, np.uint8)
+    return (
+        np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+        if size
+        else np.empty(0, np.uint8)
+    )
 
 
 def _load_rows(unit: int) -> Callable[..., Any]:
@@ -804,7 +841,11 @@ def _gather_mask(dtype: Any) -> Callable[..., Any]:
         chosen = np.resize(np.array([c == "1" for c in _PATTERNS[mode]]), elements)
         where = machine.indices(source, size, repeat, elements, _bits(config, 8, 16), _bits(config, 24, 40))
         values = machine.array(dtype)
-        taken = np.concatenate([values[where[r][chosen]] for r in range(repeat)]) if repeat else np.empty(0, dtype)
+        taken = (
+            np.concatenate([values[where[r][chosen]] for r in range(repeat)])
+            if repeat
+            else np.empty(0, dtype)
+        )
         start = machine.aligned(target) // size
         values[start : start + taken.size] = taken
 
@@ -890,7 +931,9 @@ def _reduce_rows(
     size = np.dtype(dtype).itemsize
     elements = REPEAT // size
     lanes = machine.lanes(_bits(config, 56, 64), elements)
-    where = machine.indices(source, size, lanes.shape[0], elements, _bits(config, 16, 32), _bits(config, 32, 48))
+    where = machine.indices(
+        source, size, lanes.shape[0], elements, _bits(config, 16, 32), _bits(config, 32, 48)
+    )
     return machine.array(dtype)[where], lanes, _bits(config, 0, 16)
 
 
@@ -910,7 +953,7 @@ def _sum_repeat(dtype: Any) -> Callable[..., Any]:
 
 
 def _extreme_repeat(dtype: Any, largest: bool) -> Callable[..., Any]:
-    """order 2: values only; 0: value and index; the register keeps the best over all repeats."""
+    """order 2: values only; 3: indices only; 0: both; the register keeps the best over all repeats."""
     size = np.dtype(dtype).itemsize
     index_dtype = {2: np.uint16, 4: np.uint32}[size]
 
@@ -932,6 +975,8 @@ def _extreme_repeat(dtype: Any, largest: bool) -> Callable[..., Any]:
                 at = machine.aligned(target, size) // size + 2 * r * step
                 out[at] = masked[where]
                 machine.array(index_dtype)[at + 1] = where
+            elif order == 3:
+                machine.array(index_dtype)[machine.aligned(target, size) // size + r * step] = where
             else:
                 raise VendorBodyFailed(f"VCMAX or VCMIN in order {order}")
         if best is not None:
@@ -956,7 +1001,9 @@ def _sum_blocks(dtype: Any) -> Callable[..., Any]:
             masked = np.where(lanes[r], values[r], dtype(0))
             for b in range(8):
                 if lanes[r][b * in_block : (b + 1) * in_block].any():
-                    machine.array(dtype)[start + r * step * 8 + b] = _tree(masked[b * in_block : (b + 1) * in_block])
+                    machine.array(dtype)[start + r * step * 8 + b] = _tree(
+                        masked[b * in_block : (b + 1) * in_block]
+                    )
 
     return execute
 
