@@ -588,7 +588,7 @@ class _Function:
             self._statement(lambda: self._fill(call), call)
         elif name == "reduce":
             self._statement(lambda: self._reduce(call), call)
-        elif name in ("launch_thread_idx", "tvm_call_packed", "device_assert"):
+        elif name in ("launch_thread_idx", "tvm_call_packed", "device_assert", "assume"):
             return
         else:
             raise Refused(f"tile operator {name} is not lowered")
