@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from monotile.compat.errors import UnsupportedOnTarget
+from monotile.targets.sizes import evaluator, expression
 from monotile.targets.spec import Target
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class TensorParam:
-    """A tensor argument. Sizes and strides are numbers, or the names of the kernel's dynamic symbols."""
+    """A tensor argument. Sizes and strides are numbers, or expressions of the kernel's dynamic symbols."""
 
     name: str
     dtype: str
@@ -51,7 +52,10 @@ class ScalarParam:
 
 @dataclass(frozen=True)
 class Source:
-    """A lowered kernel: its text, and how it is called. ``func`` is the PrimFunc that the text was made from."""
+    """A lowered kernel: its text, and how it is called. ``func`` is the PrimFunc that the text was made from.
+
+    The text alone must say what is to be compiled and how it is launched: the cache's key is made from it.
+    """
 
     text: str
     suffix: str
@@ -68,7 +72,6 @@ class Backend(Protocol):
     """A way to lower. ``op`` is the kernel's name, for messages."""
 
     name: str
-    compiles_before_load: bool   # False: `load` needs no files of `compile`
 
     def lower(self, func: Any, target: Target, op: str) -> Source: ...
 
@@ -82,7 +85,9 @@ class Backend(Protocol):
         """Write the compiled kernel's files into ``directory``."""
         ...
 
-    def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner: ...
+    def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner:
+        """What runs the kernel from the files of ``directory``, on arguments that have been checked already."""
+        ...
 
 
 @functools.cache
@@ -96,34 +101,48 @@ def backend(name: str) -> Backend:
 
 
 def signature(func: Any) -> tuple[tuple[TensorParam, ...], tuple[ScalarParam, ...]]:
-    """The tensors of a PrimFunc in order, and its dynamic symbols in order of first use (sizes before strides)."""
+    """The tensors of a PrimFunc in order, and its dynamic symbols in order of first use.
+
+    Parameters are gone through in order, the sizes of each before its strides. Raises ValueError for a parameter that
+    is no tensor, for two symbols of one name, and for a symbol that no size or stride is by itself.
+    """
     tensors: list[TensorParam] = []
     scalars: list[ScalarParam] = []
     seen: list[Any] = []
     for position, parameter in enumerate(func.params):
+        if parameter not in func.buffer_map:
+            raise ValueError(f"parameter {parameter} is no tensor: numbers are parameters of the builder, or sizes")
         buffer = func.buffer_map[parameter]
-        shape = [_extent(e) for e in buffer.shape]
-        strides = [_extent(e) for e in buffer.strides] or _row_major(shape)
+        shape = tuple(map(_extent, buffer.shape))
+        tensors.append(TensorParam(str(buffer.name), str(buffer.dtype), shape,
+                                   tuple(map(_extent, buffer.strides)) or _row_major(shape)))
         for kind, extents in (("shape", buffer.shape), ("stride", buffer.strides)):
             for axis, extent in enumerate(extents):
                 if type(extent).__name__ == "Var" and not any(extent.same_as(s) for s in seen):
                     seen.append(extent)
                     scalars.append(ScalarParam(str(extent.name), position, kind, axis))  # type: ignore[arg-type]
-        tensors.append(TensorParam(str(buffer.name), str(buffer.dtype), tuple(shape), tuple(strides)))
+    names = [s.name for s in scalars]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"there are two symbols {name!r}: make T.dynamic({name!r}) once and use it in each tensor")
+    for tensor in tensors:
+        try:
+            evaluator([*tensor.shape, *tensor.strides], names)
+        except ValueError as error:
+            raise ValueError(f"a size or stride of {tensor.name} has a symbol that no tensor gives alone: {error}") \
+                from error
     return tuple(tensors), tuple(scalars)
 
 
-def _extent(expr: Any) -> int | str:
-    name = type(expr).__name__
-    if name == "IntImm":
-        return int(expr.value)
-    return str(expr.name) if name == "Var" else str(expr)
+def _extent(extent: Any) -> int | str:
+    written = expression(extent)
+    return int(written) if written.isdecimal() else written
 
 
-def _row_major(shape: Sequence[int | str]) -> list[int | str]:
+def _row_major(shape: Sequence[int | str]) -> tuple[int | str, ...]:
     strides: list[int | str] = [1]
     for extent in reversed(shape[1:]):
         below = strides[0]
         known = isinstance(extent, int) and isinstance(below, int)
-        strides.insert(0, extent * below if known else f"{below} * {extent}")  # type: ignore[operator]
-    return strides[: len(shape)]
+        strides.insert(0, extent * below if known else f"({below} * {extent})")  # type: ignore[operator]
+    return tuple(strides[: len(shape)])

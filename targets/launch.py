@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from monotile.compat.errors import LoweringError, TargetMismatch
+from monotile.targets import sizes
 from monotile.targets.backend import Runner, Source, backend
 from monotile.targets.build import Artifact, compile_artifact, lower
 from monotile.targets.kernel import Kernel
@@ -16,69 +16,123 @@ from monotile.targets.select import resolve
 if TYPE_CHECKING:
     import torch
 
+# Symbols are 32-bit integers in every backend; offsets made from them are 64 bits wide.
+_SYMBOL_LIMIT = 2**31
+_KNOWN_LAYOUTS = 512
 
-@dataclass(frozen=True)
+
 class Loaded:
-    """An artifact that can be called."""
+    """An artifact that can be called on tensors."""
 
-    artifact: Artifact
-    run: Runner
+    def __init__(self, artifact: Artifact, run: Runner) -> None:
+        self.artifact, self._run = artifact, run
+        source = artifact.source
+        try:
+            self._grid = sizes.evaluator(sizes.grid(source.func), [s.name for s in source.scalars])
+        except ValueError as error:
+            raise LoweringError(artifact.op, artifact.target.name, "load", str(error)) from error
+        self._check = _checker(artifact.op, source)
+        self._layouts: dict[Any, bool] = {}   # layouts that fit the signature -> is there anything to do
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        layout = tuple([(t.dtype, t.shape, t.stride(), t.device) for t in tensors])
+        work = self._layouts.get(layout)
+        if work is None:
+            work = all(self._grid(*self._check(tensors)))
+            if len(self._layouts) >= _KNOWN_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[layout] = work
+        if work:   # a grid of zero blocks is an error on GPUs and ends the process on NPUs
+            self._run(tensors)
 
 
 _loaded: dict[Any, Loaded] = {}
-_loading = threading.Lock()
+_locks: dict[Any, threading.Lock] = {}
+_guard = threading.Lock()
 
 
 def launch(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> None:
     """Run ``kernel`` with these parameters on these tensors, in the order of its PrimFunc.
 
-    The target is chosen by :func:`monotile.targets.select.resolve`. Raises ValueError where a tensor does not fit the
-    kernel's signature.
+    The target is chosen by :func:`monotile.targets.select.resolve`; the first call with these parameters builds the
+    kernel. Nothing runs where the grid is empty. Raises ValueError where a tensor does not fit the kernel's
+    signature, and what selecting, lowering and compiling raise.
     """
-    ready = prepare(kernel, *tensors, **params)
-    _check_arguments(kernel.op, ready.artifact.source, tensors)
-    ready.run(tensors)
+    prepare(kernel, *tensors, **params)(tensors)
 
 
 def prepare(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> Loaded:
-    """The kernel built and loaded for these tensors' device; later calls with equal parameters find it again."""
+    """The kernel built and loaded for these tensors' device; later calls with equal parameters find it again.
+
+    Safe in threads: one builds, the others wait for it.
+    """
     selection = resolve(*tensors)
     tile = kernel.tile_for(selection.target, params)
-    key = (kernel.op, tuple(params.items()), selection.target.name, selection.backend, selection.executor, tile)
+    key = (kernel, tuple(params.items()), tile, selection.target.name, selection.backend, selection.executor)
     found = _loaded.get(key)
     if found is not None:
         return found
-    with _loading:
+    with _guard:
+        lock = _locks.setdefault(key, threading.Lock())
+    with lock:
         found = _loaded.get(key)
         if found is None:
             way = backend(selection.backend)
-            artifact = lower(kernel, params, selection.target, selection.backend, tile)
-            if way.compiles_before_load:
-                artifact = compile_artifact(artifact)
-            run = way.load(artifact.source, artifact.target, artifact.directory or Path(), selection.executor,
-                           kernel.op)
+            artifact = compile_artifact(lower(kernel, params, selection.target, selection.backend, tile))
+            assert artifact.directory is not None
+            run = way.load(artifact.source, artifact.target, artifact.directory, selection.executor, kernel.op)
             found = _loaded[key] = Loaded(artifact, run)
     return found
 
 
-def _check_arguments(op: str, source: Source, tensors: Sequence[torch.Tensor]) -> None:
-    """dtype, rank, fixed sizes and strides, and one value a dynamic symbol."""
-    if len(tensors) != len(source.tensors):
-        raise ValueError(f"{op} takes {len(source.tensors)} tensors, got {len(tensors)}")
-    values: dict[str, tuple[int, str]] = {}
-    for param, tensor in zip(source.tensors, tensors, strict=True):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype != param.dtype:
-            raise ValueError(f"{op}: {param.name} must be {param.dtype}, got {dtype}")
-        if tensor.dim() != len(param.shape):
-            raise ValueError(f"{op}: {param.name} must have {len(param.shape)} dimensions, got {tuple(tensor.shape)}")
-        for what, have, want in (("size", tensor.shape, param.shape), ("stride", tensor.stride(), param.strides)):
-            for axis, (got, wanted) in enumerate(zip(have, want, strict=True)):
-                if isinstance(wanted, int):
-                    # a stride over one row or none is never used
-                    if got != wanted and not (what == "stride" and tensor.shape[axis] <= 1):
-                        raise ValueError(f"{op}: {what} {axis} of {param.name} must be {wanted}, got {got}")
-                elif wanted.isidentifier():
-                    known = values.setdefault(wanted, (got, param.name))
-                    if known[0] != got:
-                        raise ValueError(f"{op}: {wanted} is {known[0]} in {known[1]} and {got} in {param.name}")
+def loaded() -> tuple[Artifact, ...]:
+    """The artifacts that this process has launched so far."""
+    return tuple(each.artifact for each in list(_loaded.values()))
+
+
+def _checker(op: str, source: Source) -> Callable[[Sequence[torch.Tensor]], tuple[int, ...]]:
+    """A function that checks tensors against a signature and returns the values of its symbols."""
+    names = [s.name for s in source.scalars]
+    places = [(s, source.tensors[s.tensor_index].name) for s in source.scalars]
+    shapes = [sizes.evaluator(p.shape, names) for p in source.tensors]
+    strides = [sizes.evaluator(p.strides, names) for p in source.tensors]
+
+    def check(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        if len(tensors) != len(source.tensors):
+            raise ValueError(f"{op} takes {len(source.tensors)} tensors, got {len(tensors)}")
+        device = tensors[0].device
+        for param, tensor in zip(source.tensors, tensors, strict=True):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            if dtype != param.dtype:
+                raise ValueError(f"{op}: {param.name} must be {param.dtype}, got {dtype}")
+            if tensor.dim() != len(param.shape):
+                raise ValueError(f"{op}: {param.name} must have {len(param.shape)} dimensions, got shape "
+                                 f"{tuple(tensor.shape)}")
+            if tensor.device != device:
+                raise TargetMismatch(f"{op}: tensors of one call must be on one device: {source.tensors[0].name} is "
+                                     f"on {device} and {param.name} on {tensor.device}")
+        values = tuple(s.value_from(tensors) for s in source.scalars)
+        for (scalar, owner), value in zip(places, values, strict=True):
+            if value >= _SYMBOL_LIMIT:
+                raise ValueError(f"{op}: {scalar.kind} {scalar.axis} of {owner} is {value}, and must be below "
+                                 f"{_SYMBOL_LIMIT}")
+        for param, tensor, shape, stride in zip(source.tensors, tensors, shapes, strides, strict=True):
+            _compare("size", param.name, tensor.shape, shape(*values), param.shape)
+            if tensor.numel() > 0:
+                _compare("stride", param.name, tensor.stride(), stride(*values), param.strides, tensor.shape)
+        return values
+
+    def _compare(what: str, name: str, got: Sequence[int], want: Sequence[int], written: Sequence[int | str],
+                 shape: Sequence[int] = ()) -> None:
+        for axis, (have, wanted) in enumerate(zip(got, want, strict=True)):
+            if have == wanted or (shape and shape[axis] == 1):   # a stride over one row is never used
+                continue
+            of = written[axis]
+            owner = "" if isinstance(of, int) else f" ({of}, as in {_owners(of)})"
+            raise ValueError(f"{op}: {what} {axis} of {name} must be {wanted}{owner}, got {have}")
+
+    def _owners(of: str) -> str:
+        words = of.replace("(", " ").replace(")", " ").split()
+        return ", ".join(f"{s.kind} {s.axis} of {owner}" for s, owner in places if s.name in words)
+
+    return check

@@ -1,111 +1,103 @@
-"""The ``cuda`` backend: TileLang's own lowering, compiler call and launch.
+"""The ``cuda`` backend: TileLang lowers, nvcc compiles, the driver launches.
 
-Text comes out anywhere; a cubin wherever there is an nvcc; a call needs a GPU. TileLang launches on torch's current
-stream and keeps its own cache of host code, so `load` compiles from the PrimFunc and needs no files of ours.
+Text comes out anywhere, a cubin wherever there is an nvcc, and a call needs a GPU but, once a kernel is in the cache,
+no compiler. Files of a compiled kernel: ``kernel.cubin`` and ``compiled.json`` (registers, spills, shared memory).
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Sequence
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monotile.compat.errors import LoweringError, ToolchainMissing
-from monotile.targets.backend import Runner, Source, signature
+from monotile.targets import sizes
+from monotile.targets.backend import Runner, Source
+from monotile.targets.cuda import nvcc
+from monotile.targets.cuda.driver import Function
+from monotile.targets.cuda.lowering import PASS_CONFIGS, VECTOR_BYTES, Launch, launch_of, lower_to_text
 from monotile.targets.spec import Target
 
 if TYPE_CHECKING:
     import torch
 
-CUBIN = "kernel.cubin"
-
-# Every kernel here is bound by memory: dedicating warps to copies costs occupancy and gains nothing.
-PASS_CONFIGS: dict[str, Any] = {"tl.disable_warp_specialized": True}
+CUBIN, REPORT = "kernel.cubin", "compiled.json"
 
 
 class CudaBackend:
     name = "cuda"
-    compiles_before_load = False
 
     def lower(self, func: Any, target: Target, op: str) -> Source:
-        from tilelang import tvm
-        from tilelang.engine.lower import lower
-
-        chip = _tvm_target(target)
-        try:
-            with chip, tvm.transform.PassContext(config=PASS_CONFIGS):
-                text = lower(func, target=chip, enable_device_compile=False).kernel_source
-        except Exception as error:   # TVM raises its own types; the reader needs the kernel's name and the first line
-            raise LoweringError(op=op, target=target.name, stage="emit", reason=_last_line(error)) from error
-        tensors, scalars = signature(func)
-        return Source(text=str(text), suffix=".cu", name=str(func.attrs["global_symbol"]), tensors=tensors,
-                      scalars=scalars)
+        """The vectorised form. Raises LoweringError."""
+        return lower_to_text(func, target, op)
 
     def flags(self, target: Target) -> tuple[str, ...]:
-        return (target.arch, *(f"{key}={value}" for key, value in PASS_CONFIGS.items()))
+        return (*nvcc.command(target), *(f"{key}={value}" for key, value in PASS_CONFIGS.items()))
 
     def tool_versions(self) -> tuple[str, ...]:
-        import tilelang
+        import tilelang  # the text includes its templates
 
-        return (f"tilelang {tilelang.__version__}", _nvcc_version())
+        return (f"tilelang {tilelang.__version__}", f"nvcc {nvcc.version()}")
 
     def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
-        """A cubin by nvcc, with the command that TileLang itself uses."""
-        _nvcc()
-        from tilelang.contrib import nvcc
-        from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
-
-        number = target.arch.removeprefix("sm_")
-        options = ["-std=c++20", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
-        try:
-            cubin = nvcc.compile_cuda(source.text, "cubin", [f"-arch=sm_{number}"], options=options)
-        except RuntimeError as error:
-            raise LoweringError(op=op, target=target.name, stage="compile", reason=_first_error(str(error))) from error
-        (directory / CUBIN).write_bytes(bytes(cubin))
+        usage = nvcc.compile_cubin(directory / f"source{source.suffix}", directory / CUBIN, target, op)
+        report = {"compiler": f"nvcc {nvcc.version()}", **asdict(usage), "launch": asdict(launch_of(source.text))}
+        (directory / REPORT).write_text(json.dumps(report, indent=1), encoding="utf-8")
 
     def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner:
-        import tilelang
-
-        _nvcc()
-        try:
-            compiled = tilelang.compile(source.func, target=_tvm_target(target), pass_configs=dict(PASS_CONFIGS))
-        except Exception as error:   # as in lower
-            raise LoweringError(op=op, target=target.name, stage="compile", reason=_last_line(error)) from error
-
-        def run(tensors: Sequence[torch.Tensor]) -> None:
-            compiled(*tensors)
-
-        return run
+        return _Kernel(source, target, directory, op)
 
 
-def _tvm_target(target: Target) -> Any:
-    from tilelang import tvm
+class _Kernel:
+    """Both forms of one kernel; the unaligned one is made when a call first needs it."""
 
-    return tvm.target.Target({"kind": "cuda", "arch": target.arch})
+    def __init__(self, source: Source, target: Target, directory: Path, op: str) -> None:
+        self._source, self._target, self._op = source, target, op
+        self._symbols = [s.value_from for s in source.scalars]
+        launch = launch_of(source.text)
+        names = [s.name for s in source.scalars]
+        self._units = [(names.index(name), unit) for name, unit in launch.aligned if unit > 1]
+        self._aligned = _caller(launch, names, directory, op)
+        self._unaligned: Callable[..., None] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        symbols = [value_from(tensors) for value_from in self._symbols]
+        pointers = [t.data_ptr() for t in tensors]
+        aligned = not any(symbols[i] % unit for i, unit in self._units) and not any(
+            pointer % VECTOR_BYTES for pointer in pointers)
+        call = self._aligned if aligned else self._without_vectors()
+        device = tensors[0].device.index
+        call(device, torch.cuda.current_stream(device).cuda_stream, symbols, pointers)
+
+    def _without_vectors(self) -> Callable[..., None]:
+        with self._lock:
+            if self._unaligned is None:
+                from monotile.targets.build import compile_source, front_end
+
+                with front_end:
+                    source = lower_to_text(self._source.func, self._target, self._op, vectors=False)
+                source = replace(source, func=self._source.func)
+                directory, _ = compile_source(CudaBackend(), source, self._target, self._op, {"vectors": False})
+                self._unaligned = _caller(launch_of(source.text), [s.name for s in source.scalars], directory,
+                                          self._op)
+            return self._unaligned
 
 
-def _nvcc() -> str:
-    found = shutil.which("nvcc")
-    if found is None:
-        raise ToolchainMissing("compiling for CUDA needs nvcc, which is not on PATH: install the CUDA toolkit (12.4 "
-                               "or newer) and add its bin folder to PATH")
-    return found
+def _caller(launch: Launch, symbols: Sequence[str], directory: Path, op: str) -> Callable[..., None]:
+    function = Function((directory / CUBIN).read_bytes(), launch.kernel, op, launch.block, launch.shared_bytes,
+                        [kind for kind, _ in launch.arguments])
+    grid = sizes.evaluator([*launch.grid, *["1"] * (3 - len(launch.grid))], symbols)
+    arguments = [(kind == "tensor", index) for kind, index in launch.arguments]
 
+    def call(device: int, stream: int, values: Sequence[int], pointers: Sequence[int]) -> None:
+        x, y, z = grid(*values)
+        if x and y and z:
+            function.launch(device, stream, (x, y, z),
+                            [pointers[index] if is_tensor else values[index] for is_tensor, index in arguments])
 
-def _nvcc_version() -> str:
-    printed = subprocess.run([_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
-    return printed.strip().splitlines()[-1] if printed.strip() else "nvcc"
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:400]
-
-
-def _first_error(output: str) -> str:
-    for line in output.splitlines():
-        if "error" in line.lower():
-            return line.strip()[:400]
-    return output.strip()[:400]
+    return call

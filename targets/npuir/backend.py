@@ -29,7 +29,6 @@ MODES = ("fast", "checked")
 
 class NpuirBackend:
     name = "npuir"
-    compiles_before_load = True
 
     def lower(self, func: Any, target: Target, op: str) -> Source:
         """AscendNPU-IR text of a PrimFunc. Raises LoweringError naming op, statement and source line."""
