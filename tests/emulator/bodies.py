@@ -12,7 +12,7 @@ import numpy as np
 from monotile.targets.npuir.emulator import vendor
 from monotile.targets.npuir.emulator.library import Operand, Routine, dtype, itemsize, resolve
 
-GUARD = 1024  # bytes between operands: what a body writes there by mistake must show
+GUARD = 4096  # bytes between operands: what a body writes there by mistake must show
 
 _ELEMENT = {
     "float": "f32",
@@ -44,6 +44,8 @@ class View:
     values: np.ndarray | None = None
     space: str = "ub"
     shift: int = 0  # elements before the view in its allocation
+    before: int = 0  # elements ahead of and after each row that a comparison includes
+    after: int = 0
     offset: int = field(default=-1, init=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class View:
     def bytes(self) -> int:
         if 0 in self.sizes:
             return 0
-        last = self.shift + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + 1
+        last = self.shift + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + 1 + self.after
         return (last + 7) // 8 if self.element == "i1" else last * itemsize(self.element)
 
     def of(self, memory: np.ndarray) -> np.ndarray:
@@ -170,14 +172,19 @@ def compare(entry: str, operands: Sequence[View | int | float], seed: int = 0) -
         assert isinstance(operand, View)
         inner = operand.of(machine.ub)
         shape, strides = extent(inner.shape, inner.strides, inner.itemsize)
-        np.ndarray(shape, f"u{inner.itemsize}", touched, operand.offset, strides)[...] = 1
+        np.ndarray(shape, f"u{inner.itemsize}", touched, operand.offset, strides).fill((1 << (8 * inner.itemsize)) - 1)
     strayed = np.flatnonzero((machine.ub != before) & (touched == 0)).tolist()
     return Outcome(routine, theirs, mine, strayed, trace)
 
 
 def _logical(operand: View, memory: np.ndarray) -> np.ndarray:
-    """Elements; the bits of an i1 operand."""
-    values = operand.of(memory).copy()
+    """Elements, with what is to be compared beside them; the bits of an i1 operand."""
+    values = operand.of(memory)
+    if operand.before or operand.after:
+        row = operand.before + operand.sizes[-1] + operand.after
+        start = operand.offset + (operand.shift - operand.before) * values.itemsize
+        values = np.ndarray((*operand.sizes[:-1], row), values.dtype, memory, start, values.strides)
+    values = values.copy()
     if operand.element == "i1":
         return np.unpackbits(values, axis=-1, count=operand.sizes[-1], bitorder="little")
     return values

@@ -496,11 +496,8 @@ def misalignment(offset: int, shape: Shape, strides: Shape, size: int) -> str:
     """Why a vector or DMA instruction cannot address this view of UB; empty if it can."""
     if offset % GRAIN:
         return f"an address that is no multiple of {GRAIN} bytes"
-    column = (
-        len(shape) > 1 and shape[-1] == 1
-    )  # [n, 1] of neighbours: what reductions write and broadcasts read
     for n, s in zip(shape[:-1], strides[:-1], strict=True):
-        if n > 1 and s % GRAIN and not (column and s == size):
+        if n > 1 and s % GRAIN:
             return f"rows {s} bytes apart, no multiple of {GRAIN}"
     if shape and shape[-1] > 1 and strides[-1] != size:
         return f"elements {strides[-1]} bytes apart along the last axis"

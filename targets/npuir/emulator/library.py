@@ -255,7 +255,7 @@ def _store(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
                 sums = combine(bf16_to_f32(target), bf16_to_f32(source))
                 target[...] = round_to_bf16(sums, 0)
             else:
-                combine(target, source, target)
+                combine(target, source, out=target)
         else:
             raise RoutineError(f"store of {element} with atomic kind {atomic}")
 
@@ -295,7 +295,7 @@ def _blocks_of_rows(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Sha
 
 @_family(r"broadcast_(1d|(?:first|middle|last)_axis)(?:_(align|unalign|unknown_align)_[23]d)?_{T}")
 def _broadcast_axis(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None:
-    if operands[0].element == "i1":
+    if operands[0].element == "i1" or (match[1] == "1d" and itemsize(operands[0].element) == 1):
         return None
     if match[1] != "last_axis":
         return _Plan((0,), (1,), _copy_body)
@@ -306,17 +306,13 @@ def _broadcast_axis(match: re.Match[str], operands: tuple[Operand, ...]) -> _Pla
 # ---- elementwise
 
 
-def _shift_right(a: Any, b: Any, out: Any) -> None:
-    np.right_shift(a, b, out)
-
-
 def _reciprocal_root(a: Any, out: Any) -> None:
-    np.sqrt(a, out)
-    np.divide(1, out, out)
+    np.sqrt(a, out=out)
+    np.divide(1, out, out=out)
 
 
 def _relu(a: Any, out: Any) -> None:
-    np.maximum(a, 0, out)
+    np.maximum(a, 0, out=out)
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
@@ -327,7 +323,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "min": np.minimum,
     "shl": np.left_shift,
-    "shr": _shift_right,
+    "shr": np.right_shift,
 }
 _BITWISE: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and,
@@ -340,7 +336,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "ln": np.log,
     "sqrt": np.sqrt,
     "rsqrt": _reciprocal_root,
-    "rec": lambda a, out: np.divide(1, a, out),
+    "rec": lambda a, out: np.divide(1, a, out=out),
     "relu": _relu,
 }
 _COMPARE: dict[str, Callable[..., Any]] = {
@@ -367,7 +363,7 @@ def _binary(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     compute = _BINARY[match[1]]
 
     def body(a: Any, b: Any, out: Any, *_: Any) -> None:
-        compute(a, b, out)
+        compute(a, b, out=out)
 
     return _Plan((0, 1), (2,), body)
 
@@ -378,7 +374,7 @@ def _vector_scalar(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan
     convert = _scalar(operands[0].element)
 
     def body(a: Any, b: Any, out: Any, *_: Any) -> None:
-        compute(a, convert(b), out)
+        compute(a, convert(b), out=out)
 
     return _Plan((0,), (2,), body)
 
@@ -389,7 +385,7 @@ def _scalar_vector(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan
     convert = _scalar(operands[1].element)
 
     def body(a: Any, b: Any, out: Any, *_: Any) -> None:
-        compute(convert(a), b, out)
+        compute(convert(a), b, out=out)
 
     return _Plan((1,), (2,), body)
 
@@ -399,7 +395,7 @@ def _bitwise(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     compute = _BITWISE[match[1]]
 
     def body(a: Any, b: Any, out: Any, *_: Any) -> None:
-        compute(_raw(a), _raw(b), _raw(out))
+        compute(_raw(a), _raw(b), out=_raw(out))
 
     return _Plan((0, 1), (2,), body)
 
@@ -407,7 +403,7 @@ def _bitwise(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
 @_family(r"vnot_{N}_{T}")
 def _not(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     def body(a: Any, out: Any, *_: Any) -> None:
-        np.bitwise_not(_raw(a), _raw(out))
+        np.bitwise_not(_raw(a), out=_raw(out))
 
     return _Plan((0,), (1,), body)
 
@@ -417,7 +413,7 @@ def _unary(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
     compute = _UNARY[match[1]]
 
     def body(a: Any, out: Any, *_: Any) -> None:
-        compute(a, out)
+        compute(a, out=out)
 
     return _Plan((0,), (1,), body)
 
@@ -634,7 +630,7 @@ def _halve(values: np.ndarray, width: int, compute: Callable[..., Any]) -> np.nd
     size = folded.shape[0]
     for start in range(0, rest.shape[0], size):
         piece = rest[start : start + size]
-        compute(piece, folded[: piece.shape[0]], folded[: piece.shape[0]])
+        compute(piece, folded[: piece.shape[0]], out=folded[: piece.shape[0]])
     while size > width:
         size //= 2
         folded = compute(folded[:size], folded[size : 2 * size])
@@ -674,7 +670,7 @@ def _reduce(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan | None
     def one_by_one(source: Any, out: Any, *_: Any) -> None:
         total = source[:1].copy()
         for row in source[1:]:
-            compute(total, row, total)
+            compute(total, row, out=total)
         out[...] = total
 
     body = in_any_order if exact else last_axis if last else first_axis
@@ -701,8 +697,9 @@ def _reduce_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _
 
 def _transposed_blocks(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
     """A transpose writes whole pieces of 16 x 16 (16 bits), 32 x 32 (8 bits), 8 x 16 or 16 x 8 (32 bits)."""
-    rows, row = {1: (32, 32), 2: (16, 16), 4: (8, 16) if strides[0] // size % 16 == 0 else (16, 8)}[size]
-    return (_up(shape[0], rows), _up(shape[1], row)), strides
+    rows, row = {1: (32, 32), 2: (16, 16), 4: (8, 16) if _up(shape[1], 8) % 16 == 0 else (16, 8)}[size]
+    step = strides[0] if shape[0] > 1 else _up(shape[1] * size, BLOCK)  # the stride of an axis of 1 is not read
+    return (_up(shape[0], rows), _up(shape[1], row)), (step, size)
 
 
 @_family(r"transpose_2d_with_last_axis_{T}")
@@ -795,7 +792,7 @@ def _flip(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
 
 
 def _groups_of_32(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
-    """Sorting pads its source, in place, to whole groups of 32."""
+    """Sorting pads its source, in place, and its results to whole groups of 32."""
     return (_up(shape[0], 32),), strides
 
 
@@ -805,7 +802,7 @@ def _sort(match: re.Match[str], operands: tuple[Operand, ...]) -> _Plan:
         order = _sort_order(source, bool(descending))
         target[...] = source[order]
 
-    return _Plan((0,), (1,), body, reach=((0, _groups_of_32),))
+    return _Plan((0,), (1,), body, reach=((0, _groups_of_32), (1, _groups_of_32)))
 
 
 @_family(r"sort_with_index_1d_{T}")
@@ -815,7 +812,7 @@ def _sort_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _Pl
         target[...] = source[order]
         index[...] = order
 
-    return _Plan((0,), (1, 2), body, reach=((0, _groups_of_32),))
+    return _Plan((0,), (1, 2), body, reach=((0, _groups_of_32), (1, _groups_of_32), (2, _groups_of_32)))
 
 
 def _sort_order(values: np.ndarray, descending: bool) -> np.ndarray:

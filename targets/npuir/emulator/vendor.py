@@ -60,25 +60,32 @@ class Library:
     def __init__(self, path: Path) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.module = llvm.parse_bitcode(path.read_bytes())
-        self.functions = {f.name: f for f in self.module.functions}
-        self.globals = {g.name: g for g in self.module.global_variables}
-        self.types = "\n".join(str(t) for t in self.module.struct_types)
-        self.texts: dict[str, str] = {}
+        # Printed whole and cut up: printing functions one by one numbers the module's metadata each time.
+        text = str(llvm.parse_bitcode(path.read_bytes()))
+        self.types = "\n".join(re.findall(r"^%[^\n]* = type [^\n]*", text, re.MULTILINE))
+        self.globals = {m[1].strip('"'): m[0] for m in re.finditer(rf"^@{_NAME} = [^\n]*", text, re.MULTILINE)}
+        self.declared = {
+            m[1].strip('"'): m[0] for m in re.finditer(rf"^declare [^@\n]*@{_NAME}\([^\n]*", text, re.MULTILINE)
+        }
+        self.defined: dict[str, str] = {}
+        for match in re.finditer(rf"^define [^@\n]*@{_NAME}\(", text, re.MULTILINE):
+            end = text.index("\n}\n", match.start())
+            self.defined[match[1].strip('"')] = text[match.start() : end + 3]
+        self.plain: dict[str, str] = {}
 
     def entries(self) -> list[str]:
         prefix = "_mlir_ciface_"
-        return sorted(n.removeprefix(prefix) for n, f in self.functions.items() if n.startswith(prefix))
+        return sorted(n.removeprefix(prefix) for n in self.defined if n.startswith(prefix))
 
     def text(self, name: str) -> str:
-        text = self.texts.get(name)
+        text = self.plain.get(name)
         if text is None:
-            text = self.texts[name] = _plain(str(self.functions[name]))
+            text = self.plain[name] = _plain(self.defined.get(name) or self.declared[name])
         return text
 
-    def closure(self, entry: str) -> tuple[str, list[str]]:
-        """LLVM IR of an entry and all it needs, and the names of the instructions it may execute."""
-        pending = [entry]
+    def closure(self, entries: Sequence[str]) -> tuple[str, list[str]]:
+        """LLVM IR of functions and all they need, and the names of the instructions these may execute."""
+        pending = list(entries)
         defined: dict[str, str] = {}
         declared: dict[str, str] = {}
         data: dict[str, str] = {}
@@ -86,18 +93,13 @@ class Library:
             name = pending.pop()
             if name in defined or name in declared or name in data:
                 continue
-            if name in self.globals:
-                data[name] = _plain(str(self.globals[name]))
-                continue
-            function = self.functions.get(name)
-            if function is None:
-                continue
-            text = self.text(name)
-            if function.is_declaration:
-                declared[name] = text
-                continue
-            defined[name] = text
-            pending += [m.strip('"') for m in re.findall(r'@("[^"]+"|[\w.$]+)', text)]
+            if name in self.defined:
+                defined[name] = self.text(name)
+                pending += [m.strip('"') for m in re.findall(f"@{_NAME}", defined[name])]
+            elif name in self.declared:
+                declared[name] = self.text(name)
+            elif name in self.globals:
+                data[name] = _plain(self.globals[name])
         # some bodies read a descriptor through a null pointer, which the chip allows, and never use what they read
         parts = [self.types, *data.values(), *declared.values(), *defined.values()]
         text = "\n".join(parts).replace("@llvm.hivm.", "@hivm.")
@@ -106,16 +108,27 @@ class Library:
         return text, [n for n in declared if not n.startswith("llvm.") or n.startswith("llvm.hivm.")]
 
 
+_NAME = r'("[^"]+"|[\w.$]+)'
+
+
 def _plain(text: str) -> str:
     """LLVM IR without metadata, attributes, comdats and address spaces."""
-    text = re.sub(r",? ![\w.]+ !\d+", "", text)
-    text = re.sub(r" #\d+", "", text)
-    text = re.sub(r" comdat(?:\(\$[^)]*\))?", "", text)
-    text = re.sub(r" addrspace\(\d+\)", "", text)
-    text = re.sub(r" captures\(\w+\)", "", text)
-    text = re.sub(r"\b(?:linkonce_odr|weak_odr) dso_local\b", "internal", text)
-    text = re.sub(r"^; Function Attrs.*\n", "", text, flags=re.MULTILINE)
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith("; "):
+            continue
+        line = line.partition(", !")[0]  # metadata ends a line
+        if line.startswith("define"):
+            line = line.replace("linkonce_odr dso_local", "internal").replace("weak_odr dso_local", "internal")
+        if "#" in line or " comdat" in line:
+            line = _ATTRIBUTES.sub("", line)
+        lines.append(line)
+    text = _SPACES.sub("", "\n".join(lines))
     return text.replace("addrspacecast (ptr inttoptr (i64 -1 to ptr) to ptr)", "inttoptr (i64 -1 to ptr)")
+
+
+_ATTRIBUTES = re.compile(r" #\d+| comdat(?:\(\$[^)]*\))?| captures\(\w+\)")
+_SPACES = re.compile(r" addrspace\(\d+\)")
 
 
 @lru_cache(maxsize=1)
@@ -187,27 +200,28 @@ class Machine:
         self.extreme = 0
 
     # ---- compiling
-    def compile(self, entry: str) -> int:
-        address = self.compiled.get(entry)
-        if address is not None:
-            return address
-        text, instructions = library().closure(f"_mlir_ciface_{entry}")
+    def compile(self, entries: Sequence[str]) -> None:
+        """Compile entries for this machine, those together that are not yet."""
+        entries = [e for e in entries if e not in self.compiled]
+        if not entries:
+            return
+        text, instructions = library().closure([f"_mlir_ciface_{e}" for e in entries])
         module = llvm.parse_assembly(_bits_of_halves(text))
         module.triple = llvm.get_default_triple()
         module.verify()
         machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0
         )
         engine = llvm.create_mcjit_compiler(module, machine)
         for name in instructions:
-            callback = self.callback(name, module.get_function(name.replace("llvm.hivm.", "hivm.")))
             target = module.get_function(name.replace("llvm.hivm.", "hivm."))
+            callback = self.callback(name, target)
             engine.add_global_mapping(target, ctypes.cast(callback, ctypes.c_void_p).value)
             self.kept.append(callback)
         engine.finalize_object()
         self.kept.append((engine, module))
-        address = self.compiled[entry] = engine.get_function_address(f"_mlir_ciface_{entry}")
-        return address
+        for entry in entries:
+            self.compiled[entry] = engine.get_function_address(f"_mlir_ciface_{entry}")
 
     def callback(self, name: str, function: Any) -> Any:
         match = re.search(r"declare (?:\w+ )*?(void|i\d+|ptr|half|float) @[\w.]+\((.*?)\)", str(function))
@@ -251,7 +265,8 @@ class Machine:
 
         Errors: VendorBodyFailed.
         """
-        address = self.compile(entry)
+        self.compile([entry])
+        address = self.compiled[entry]
         self.reset()
         self.trace, self.error = Trace(), None
         types, values = [], []
@@ -315,7 +330,7 @@ class Machine:
 
 def _bits_of_halves(text: str) -> str:
     """Pass halves to instructions as i16, which ctypes knows, and make every bfloat an i16: bodies only move them."""
-    text = re.sub(r"\bbfloat 0xR([0-9A-F]{4})", lambda m: f"i16 {int(m[1], 16)}", text)
+    text = re.sub(r"\bbfloat (noundef )?0xR([0-9A-F]{4})", lambda m: f"i16 {m[1] or ''}{int(m[2], 16)}", text)
     text = re.sub(r"\bbfloat 0\.0+e\+00", "i16 0", text)
     text = re.sub(r"\bbfloat\b", "i16", text)
     lines = []
@@ -715,7 +730,7 @@ def _register_conversions() -> None:
     pattern = re.compile(
         r"VCONV\.(bf16|f32|f16|s64|s32|s16|s8|u8)2(bf16|f32|f16|s64|s32|s16|s8|u8)([rafcz]?)(\.1)?\.v220"
     )
-    for name in library().functions:
+    for name in library().declared:
         match = pattern.fullmatch(name.removeprefix("llvm.hivm."))
         if match:
             convert, source, target = _convert(match[1], match[2], _ROUNDING[match[3] or "r"])
