@@ -101,7 +101,7 @@ def e2m1_to_f32(code: Expr) -> Expr:
 
 
 def pack_pair(low: Expr, high: Expr) -> Expr:
-    """Two e2m1 codes (int32) in one int8, the first in the low nibble."""
+    """Two e2m1 codes (of one integer type) in one int8, the first in the low nibble."""
     return T.cast(T.bitwise_or(low, T.shift_left(high, 4)), "int8")
 
 
