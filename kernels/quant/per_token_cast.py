@@ -231,3 +231,280 @@ def per_token_cast_kernel(hidden: int, row_stride: int, group: int, source: str,
                 put_values(x_tile, factor, out, first, column)
 
     return per_token_cast
+
+
+@kernel("quant.per_token_cast_with_precomputed_sf", tiling=Tiling(tokens=4, width=1024, threads=128),
+        live_bytes=_live_bytes)
+def per_token_cast_with_precomputed_sf_kernel(hidden: int, row_stride: int, group: int, source: str, fmt: str,
+                                              scales: str, *, tile: Tiling) -> Any:
+    """Codes of a float tensor under scales that are given."""
+    width = tile_width(hidden, group, tile)
+    whole = group == hidden
+    size = width if whole else group
+    groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
+    num_tokens, pitch = T.dynamic("num_tokens"), T.dynamic("pitch")
+    columns_of_scales = storage_dims(scales, num_tokens, num_groups, num_tokens)
+    out_dtype, out_columns = (T.float8_e4m3fn, hidden) if fmt == "e4m3" else (T.int8, hidden // 2)
+    put_values, get_scales = store_values(fmt, groups, size), load_scales(scales, groups)
+
+    @T.prim_func
+    def per_token_cast_with_precomputed_sf(
+        x: T.StridedTensor[(num_tokens, hidden), (row_stride, 1), source],
+        sf: T.StridedTensor[columns_of_scales, (pitch, 1), packed_dtype(scales)],
+        out: T.Tensor[(num_tokens, out_columns), out_dtype],
+    ):
+        with T.Kernel(T.ceildiv(num_tokens, tile.tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
+            first = by * tile.tokens
+            column = bx * width
+            x_raw = T.alloc_fragment((tile.tokens, width), source)
+            x_tile = T.alloc_fragment((tile.tokens, width), T.float32)
+            scale = T.alloc_fragment((tile.tokens, groups), T.float32)
+            factor = T.alloc_fragment((tile.tokens, groups), T.float32)
+            T.copy(x[first, column], x_raw)
+            T.copy(x_raw, x_tile)
+            get_scales(sf, scale, first, bx * groups)
+            for t, g in T.Parallel(tile.tokens, groups):
+                factor[t, g] = T.float32(1) / scale[t, g]
+            put_values(x_tile, factor, out, first, column)
+
+    return per_token_cast_with_precomputed_sf
+
+
+def _recast_live_bytes(tile: Tiling, hidden: int, group: int, fmt: str, source: str, **_: Any) -> int:
+    width = tile_width(hidden, group, tile)
+    decoded = 4 if source == "int8" else 0   # the unpacked codes
+    return _live_bytes(tile, hidden=hidden, group=group, fmt=fmt) + tile.tokens * width * (1 + decoded)
+
+
+@kernel("quant.per_token_recast", tiling=Tiling(tokens=4, width=1024, threads=128), live_bytes=_recast_live_bytes)
+def per_token_recast_kernel(hidden: int, row_stride: int, group: int, source: str, source_rows: int,
+                            source_columns: int, source_scales: str, fmt: str, scales: str, rounded: bool,
+                            values: bool, *, tile: Tiling) -> Any:
+    """Scales and, with ``values``, codes of a tensor that is quantised in blocks of source_rows x source_columns.
+
+    Powers of two throughout, so that blocks nest: a source scale covers whole groups, or a group whole source blocks.
+    """
+    width = tile_width(hidden, group, tile)
+    whole = group == hidden
+    size = width if whole else group
+    groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
+    fine = min(size, source_columns, width) if width % source_columns == 0 or source_columns > width else size
+    pieces = width // fine                                   # columns over which both scales are constant
+    source_groups = max(1, width // source_columns)          # source scales across a tile
+    down, repeat = max(1, tile.tokens // source_rows), min(tile.tokens, source_rows)
+    num_tokens, pitch, source_pitch = T.dynamic("num_tokens"), T.dynamic("pitch"), T.dynamic("source_pitch")
+    source_down = T.dynamic("source_down")
+    source_across = ceil_div(hidden, source_columns)
+    fp4 = source == "int8"
+    in_columns = hidden // 2 if fp4 else hidden
+    out_dtype, out_columns = (T.float8_e4m3fn, hidden) if fmt == "e4m3" else (T.int8, hidden // 2)
+    put_values, put_scales = store_values(fmt, pieces, fine), store_scales(scales, groups)
+    get_scales = load_scales(source_scales, source_groups)
+    packed = scales == PACKED
+    ragged = packed and num_groups % scale_layout.PACK != 0 and groups > 1
+
+    @T.prim_func
+    def per_token_recast(
+        x: T.StridedTensor[(num_tokens, in_columns), (row_stride, 1), source],
+        x_sf: T.StridedTensor[storage_dims(source_scales, source_down, source_across, source_down),
+                              (source_pitch, 1), packed_dtype(source_scales)],
+        out: T.Tensor[(num_tokens, out_columns), out_dtype],
+        out_sf: T.Tensor[storage_dims(scales, num_tokens, num_groups, pitch), packed_dtype(scales)],
+    ):
+        with T.Kernel(T.ceildiv(num_tokens, tile.tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
+            first = by * tile.tokens
+            column = bx * width
+            x_tile = T.alloc_fragment((tile.tokens, width), T.float32)
+            sizes = T.alloc_fragment((tile.tokens, width), T.float32)
+            source_scale = T.alloc_shared((down, source_groups), T.float32)
+            fine_scale = T.alloc_fragment((tile.tokens, pieces), T.float32)
+            fine_amax = T.alloc_fragment((tile.tokens, pieces), T.float32)
+            amax = T.alloc_fragment((tile.tokens, groups), T.float32)
+            factor = T.alloc_fragment((tile.tokens, pieces), T.float32)
+            inverse_shared = T.alloc_shared((tile.tokens, groups), T.float32)
+            scale = T.alloc_shared((tile.tokens, groups), packed_dtype(scales)) if packed else T.alloc_fragment(
+                (tile.tokens, groups), T.float32)
+            if fp4:
+                pairs = T.alloc_shared((tile.tokens, width // 2), T.int8)
+                codes = T.alloc_shared((tile.tokens, width // 2), T.int32)
+                T.copy(x[first, column // 2], pairs)
+                for t, c in T.Parallel(tile.tokens, width // 2):
+                    codes[t, c] = T.cast(pairs[t, c], "int32")
+                for t, c in T.Parallel(tile.tokens, width):
+                    x_tile[t, c] = lowbit.e2m1_to_f32(nibble(codes[t, c // 2], c % 2))
+            else:
+                x_raw = T.alloc_fragment((tile.tokens, width), source)
+                T.copy(x[first, column], x_raw)
+                for t, c in T.Parallel(tile.tokens, width):
+                    x_tile[t, c] = lowbit.e4m3_to_f32(x_raw[t, c])
+
+            get_scales(x_sf, source_scale, first // source_rows, column // source_columns)
+            for d, r, p in T.Parallel(down, repeat, pieces):
+                fine_scale[d * repeat + r, p] = source_scale[d, p * fine // source_columns]
+
+            for t, c in T.Parallel(tile.tokens, width):
+                sizes[t, c] = magnitude(x_tile[t, c])
+            T.reduce_max(T.reshape(sizes, (tile.tokens, pieces, fine)), fine_amax, dim=2)
+            for t, p in T.Parallel(tile.tokens, pieces):
+                fine_amax[t, p] = fine_amax[t, p] * fine_scale[t, p]
+            if pieces == groups:
+                T.copy(fine_amax, amax)
+            else:
+                T.reduce_max(T.reshape(fine_amax, (tile.tokens, groups, pieces // groups)), amax, dim=2)
+            for t, g in T.Parallel(tile.tokens, groups):
+                sf, exponent, inverse = scale_and_inverse(amax[t, g], fmt, rounded)
+                inverse_shared[t, g] = inverse
+                if packed:
+                    if ragged:
+                        scale[t, g] = T.if_then_else(bx * groups + g < num_groups, exponent, 0)
+                    else:
+                        scale[t, g] = exponent
+                else:
+                    scale[t, g] = sf
+            put_scales(scale, out_sf, first, bx * groups, num_tokens)
+            if values:
+                for t, p in T.Parallel(tile.tokens, pieces):
+                    factor[t, p] = fine_scale[t, p] * inverse_shared[t, p // (pieces // groups)]
+                put_values(x_tile, factor, out, first, column)
+
+    return per_token_recast
+
+
+def nibble(pair: Any, odd: Any) -> Any:
+    """The low or the high four bits of a byte."""
+    return T.bitwise_and(T.if_then_else(odd == 1, T.shift_right(pair, 4), pair), 15)
+
+
+# ---------------------------------------------------------------------- the ops
+def per_token_cast(x: torch.Tensor | QuantTensor, fmt: str, num_per_channels: int,
+                   x_block_size: tuple[int, int] | None = None, use_tma_aligned_col_major_sf: bool = False,
+                   round_sf: bool = False, use_packed_ue8m0: bool = False) -> QuantTensor:
+    """Quantise each row in groups of channels.
+
+    Args:
+        x: (tokens, hidden) bfloat16 or float32, rows strided as they like; or (values, scales) of an earlier
+            quantisation: values float8_e4m3fn (tokens, hidden) or int8 (tokens, hidden / 2) with two e2m1 a byte,
+            scales in any layout of `scale_layout` for blocks of ``x_block_size``.
+        fmt: ``"e4m3"`` or ``"e2m1"``.
+        num_per_channels: channels a scale: 16, 32, 64, 128, or hidden (a multiple of 64) for one scale a row.
+        x_block_size: (rows, columns), powers of two, of the scales that come with ``x``; None for a float ``x``.
+        use_tma_aligned_col_major_sf: scales column-major, columns on 16 bytes.
+        round_sf: round scales up to powers of two.
+        use_packed_ue8m0: scales as ue8m0 bytes, four to an int32; needs column-major and rounded scales.
+
+    Returns:
+        (out, out_sf): float8_e4m3fn (tokens, hidden) or int8 (tokens, hidden / 2), and the scales.
+
+    Rounding is to nearest even and saturates. Raises ValueError for an argument that does not fit.
+    """
+    request = _Request(x, fmt, num_per_channels, x_block_size, use_tma_aligned_col_major_sf, round_sf,
+                       use_packed_ue8m0)
+    return request.quantise(values=True)
+
+
+def per_token_cast_with_sf_only(x: torch.Tensor | QuantTensor, fmt: str, num_per_channels: int,
+                                x_block_size: tuple[int, int] | None = None,
+                                use_tma_aligned_col_major_sf: bool = False, round_sf: bool = False,
+                                use_packed_ue8m0: bool = False) -> torch.Tensor:
+    """The scales of :func:`per_token_cast` alone. Arguments, layouts and errors are its."""
+    request = _Request(x, fmt, num_per_channels, x_block_size, use_tma_aligned_col_major_sf, round_sf,
+                       use_packed_ue8m0)
+    return request.quantise(values=False)[1]
+
+
+def per_token_cast_with_precomputed_sf(x: torch.Tensor, fmt: str, num_per_channels: int, sf: torch.Tensor,
+                                       x_block_size: tuple[int, int] | None = None,
+                                       use_tma_aligned_col_major_sf: bool = False, round_sf: bool = False,
+                                       use_packed_ue8m0: bool = False) -> torch.Tensor:
+    """The values of :func:`per_token_cast` under given scales: ``x * (1 / sf)``.
+
+    ``sf`` lies as the flags say. ``x`` is bfloat16 or float32; ``x_block_size`` must be None. Returns ``out``.
+    """
+    request = _Request(x, fmt, num_per_channels, x_block_size, use_tma_aligned_col_major_sf, round_sf,
+                       use_packed_ue8m0)
+    return request.with_scales(sf)
+
+
+class _Request:
+    """Checked arguments of the three ops."""
+
+    def __init__(self, x: torch.Tensor | QuantTensor, fmt: str, num_per_channels: int,
+                 x_block_size: tuple[int, int] | None, column_major: bool, rounded: bool, packed: bool) -> None:
+        if fmt == "e5m6":
+            raise ValueError("fmt 'e5m6' is not built yet; 'e4m3' and 'e2m1' are")
+        check.one_of(fmt, "fmt", tuple(LARGEST))
+        self.fmt, self.group, self.rounded = fmt, num_per_channels, rounded
+        self.x_sf: torch.Tensor | None = None
+        self.source_layout: ScaleLayout | None = None
+        if isinstance(x, tuple):
+            x = self._take_quantised(x, x_block_size)
+        else:
+            check.require(x_block_size is None, "x_block_size", x_block_size, "be None for a tensor without scales")
+            check.tensor(x, "x", rank=2, dtypes=(torch.bfloat16, torch.float32))
+        check.unit_stride(x, "x")
+        self.x = x
+        self.tokens, columns = x.shape
+        self.hidden = columns * 2 if x.dtype == torch.int8 else columns
+        check.require(self.hidden > 0, "x", tuple(x.shape), "have at least one column")
+        check.multiple_of(self.hidden, "hidden", 64)
+        whole = num_per_channels == self.hidden
+        check.require(num_per_channels in GROUPS or whole, "num_per_channels", num_per_channels,
+                      f"be 16, 32, 64, 128 or hidden ({self.hidden})")
+        if packed:
+            check.require(column_major and rounded, "use_packed_ue8m0", True,
+                          "go with use_tma_aligned_col_major_sf=True and round_sf=True")
+        kind = PACKED if packed else COLUMN if column_major else ROW
+        self.layout = ScaleLayout(kind, 1, num_per_channels)
+
+    def _take_quantised(self, pair: tuple[torch.Tensor, torch.Tensor], block: tuple[int, int] | None) -> torch.Tensor:
+        check.require(len(pair) == 2, "x", f"a tuple of {len(pair)}", "be a tensor or a pair (values, scales)")
+        values, scales = pair
+        check.tensor(values, "x values", rank=2, dtypes=(torch.float8_e4m3fn, torch.int8))
+        check.require(isinstance(block, tuple) and len(block) == 2, "x_block_size", block,
+                      "be (rows, columns) for quantised x")
+        assert block is not None
+        for size in block:
+            check.require(size > 0 and size & (size - 1) == 0, "x_block_size", block, "be powers of two")
+        check.same_device(x_values=values, x_scales=scales)
+        self.source_layout = scale_layout.layout_of(scales, block, "x scales")
+        self.x_sf = scales
+        return values
+
+    def _params(self) -> dict[str, Any]:
+        return {"hidden": self.hidden, "row_stride": _row_stride(self.x), "group": self.group,
+                "source": str(self.x.dtype).removeprefix("torch.")}
+
+    def _allocate(self) -> torch.Tensor:
+        columns = self.hidden // 2 if self.fmt == "e2m1" else self.hidden
+        return torch.empty((self.tokens, columns), dtype=OUT_DTYPE[self.fmt], device=self.x.device)
+
+    def quantise(self, values: bool) -> QuantTensor:
+        out = self._allocate()
+        storage = self.layout.allocate(self.tokens, self.hidden, self.x.device)
+        if self.tokens:
+            shared = {"fmt": self.fmt, "scales": self.layout.kind, "rounded": self.rounded, "values": values}
+            if self.source_layout is None:
+                launch(per_token_cast_kernel, self.x, out, storage, **self._params(), **shared)
+            else:
+                assert self.x_sf is not None
+                source = self.source_layout
+                kept = source.storage_of(self.x_sf, "x scales", self.tokens, self.hidden)
+                launch(per_token_recast_kernel, self.x, kept, out, storage, **self._params(), **shared,
+                       source_rows=source.rows, source_columns=source.columns, source_scales=source.kind)
+        return out, self.layout.user_view(storage, self.tokens, self.hidden)
+
+    def with_scales(self, sf: torch.Tensor) -> torch.Tensor:
+        check.require(self.x_sf is None, "x", "a pair", "be a float tensor where scales are given")
+        check.tensor(sf, "sf", rank=2, dtypes=(self.layout.dtype,))
+        check.same_device(x=self.x, sf=sf)
+        storage = self.layout.storage_of(sf, "sf", self.tokens, self.hidden)
+        out = self._allocate()
+        if self.tokens:
+            launch(per_token_cast_with_precomputed_sf_kernel, self.x, storage, out, **self._params(), fmt=self.fmt,
+                   scales=self.layout.kind)
+        return out
+
+
+def _row_stride(x: torch.Tensor) -> int:
+    """The distance between rows; of one row or none it does not matter."""
+    return x.stride(0) if x.shape[0] > 1 else x.shape[1]

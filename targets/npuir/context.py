@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, layout
@@ -46,10 +46,18 @@ class Scalar:
 Value = Scalar | View
 
 
+@dataclass
+class Layouts:
+    """What was learnt in earlier rounds of emission about rows that must start on 32-byte blocks."""
+
+    buffers: set[str] = field(default_factory=set)     # labels of the source's buffers whose rows are padded
+    statements: set[int] = field(default_factory=set)  # ordinals of statements whose temporaries are padded
+
+
 class Context:
     """State of one function's emission."""
 
-    def __init__(self, padded: set[str]) -> None:
+    def __init__(self, layouts: Layouts) -> None:
         from tilelang import tvm
 
         self.tvm = tvm
@@ -59,7 +67,9 @@ class Context:
         self.environment: dict[int, Value] = {}   # hash(Var) -> value
         self.memory: dict[Any, OnChip | Global] = {}  # TIR buffer -> memory
         self.by_data: dict[int, OnChip] = {}      # hash(buffer.data) -> the allocation that views share
-        self.padded = padded                      # labels of buffers whose rows are padded to 32 bytes
+        self.layouts = layouts
+        self.statement = 0                        # ordinal of the current statement
+        self.made_by: dict[str, int] = {}         # temporary -> the statement that made it
         self.aliased: set[str] = set()            # labels of buffers with a reshaped view: rows cannot be padded
         self.pad_temporaries = False
         self.axes: list[Any] = []                 # loop variables of the current T.Parallel nest
@@ -87,7 +97,7 @@ class Context:
     # ---- memory
     def allocate(self, shape: tuple[int, ...], dtype: str, label: str, padded: bool | None = None) -> OnChip:
         element = ELEMENT[dtype]
-        size, strides = layout(shape, element, label in self.padded if padded is None else padded)
+        size, strides = layout(shape, element, label in self.layouts.buffers if padded is None else padded)
         name = self.writer.define(f"memref.alloc() : {memref([size], element, 'ub')}", stem="ub")
         return OnChip(name, size, element, shape, strides, label)
 
@@ -95,6 +105,7 @@ class Context:
         """A fresh tile over the given axes of the nest, laid out in that order."""
         shape = tuple(self.extents[a] for a in order) or (1,)
         memory = self.allocate(shape, dtype, label, padded=self.pad_temporaries)
+        self.made_by[memory.name] = self.statement
         strides = [0] * len(self.extents)
         for axis, stride in zip(order, memory.strides):
             strides[axis] = stride

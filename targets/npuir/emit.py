@@ -19,6 +19,7 @@ from monotile.compat.errors import LoweringError
 from monotile.targets.npuir import abi
 from monotile.targets.npuir.context import (
     Context,
+    Layouts,
     Misaligned,
     NeedsPeeling,
     Refused,
@@ -48,26 +49,24 @@ def emit(func: Any, chip: str, op: str, generation: str = "c220") -> Emitted:
 
     Raises LoweringError naming the op and the statement that cannot be lowered.
     """
-    padded: set[str] = set()
+    layouts = Layouts()
     for _ in range(_MAX_LAYOUT_ROUNDS):
         try:
-            return _Function(func, chip, op, generation, padded).run()
+            return _Function(func, chip, op, generation, layouts).run()
         except Restart:
             continue
     raise LoweringError(op=op, target=chip, stage="emit", reason="buffer layouts do not settle")
 
 
 class _Function:
-    def __init__(self, func: Any, chip: str, op: str, generation: str, padded: set[str]) -> None:
+    def __init__(self, func: Any, chip: str, op: str, generation: str, layouts: Layouts) -> None:
         self.func, self.chip, self.op = func, chip, op
-        self.context = Context(padded)
+        self.context = Context(layouts)
         self.writer = self.context.writer
         self.scalars = Scalars(self.context)
         self.transfers = Transfers(self.context, self.scalars)
         self.vectors = Vectors(self.context, self.scalars, self.transfers)
         self.reductions = Reductions(self.context, self.scalars, self.vectors, generation)
-        self.padded_statements: set[int] = set()
-        self.statement = 0
         self.current: Any = None
         self.place: tuple[str, int] | None = None   # source file and line of the current statement
 
@@ -178,7 +177,7 @@ class _Function:
         if base is None:
             raise Refused(f"buffer {buffer.name} is not allocated here")
         shape = tuple(self.context.static_extent(d, f"a dimension of {buffer.name}") for d in buffer.shape)
-        if base.label in self.context.padded:
+        if base.label in self.context.layouts.buffers:
             raise Refused(f"{base.label} is reshaped, so its rows of {base.shape[-1]} {base.element} cannot be "
                           "padded to 32-byte blocks")
         self.context.aliased.add(base.label)
@@ -281,7 +280,10 @@ class _Function:
         if not self.context.axes or not self.context.depends_on_axes(node.value):
             self.context.environment[hash(node.var)] = self.scalars.value(node.value)
         else:
-            self.context.environment[hash(node.var)] = self.vectors.evaluate(node.value)
+            self._statement(lambda: self._bind_tile(node), node)
+
+    def _bind_tile(self, node: Any) -> None:
+        self.context.environment[hash(node.var)] = self.vectors.evaluate(node.value)
 
     def _resolve_all(self, expr: Expr) -> None:
         for load in loads(expr):
@@ -303,28 +305,33 @@ class _Function:
     # ------------------------------------------------------------------ one statement, tried until it fits
     def _statement(self, body: Any, node: Any) -> None:
         """Run ``body``; where rows turn out misaligned, pad the tiles involved and emit again."""
-        self.statement += 1
-        number, self.current = self.statement, node
-        self.context.cache.clear()
+        context, layouts = self.context, self.context.layouts
+        context.statement += 1
+        number, self.current = context.statement, node
+        context.cache.clear()
         mark, kept = self.writer.mark(), dict(self.vectors.kept)
-        self.context.pad_temporaries = number in self.padded_statements or any(
-            m.label in self.context.padded for m in self._tiles(node))
+        context.pad_temporaries = number in layouts.statements or any(
+            m.label in layouts.buffers for m in self._tiles(node))
         try:
             body()
         except Misaligned as problem:
-            fresh = {m.label for m in self._tiles(node) if self._can_pad(m)} - self.context.padded
+            fresh = {m.label for m in self._tiles(node) if self._can_pad(m)} - layouts.buffers
+            maker = context.made_by.get(problem.memory.name, number)
             if fresh:
-                self.context.padded |= fresh
+                layouts.buffers |= fresh
                 raise Restart from problem
-            if self.context.pad_temporaries:
+            if maker != number and maker not in layouts.statements:   # a let-bound tile of an earlier statement
+                layouts.statements.add(maker)
+                raise Restart from problem
+            if context.pad_temporaries:
                 raise
-            self.padded_statements.add(number)
+            layouts.statements.add(number)
             self.writer.rewind(mark)
             self.vectors.kept = kept
-            self.statement = number - 1
+            context.statement = number - 1
             self._statement(body, node)
         finally:
-            self.context.cache.clear()
+            context.cache.clear()
 
     def _can_pad(self, memory: OnChip) -> bool:
         return len(memory.shape) > 1 and memory.shape[-1] % block_elements(memory.element) != 0 \
@@ -443,7 +450,7 @@ class _Function:
     def _peeling(self, node: Any) -> None:
         """A store over the nest; where global memory is indexed by a tile's values, the outer axis is looped."""
         mark, kept = self.writer.mark(), dict(self.vectors.kept)
-        statement, environment = self.statement, dict(self.context.environment)
+        statement, environment = self.context.statement, dict(self.context.environment)
         try:
             self._statement(lambda: self._store(node), node)
         except NeedsPeeling:
@@ -452,7 +459,7 @@ class _Function:
             self.writer.rewind(mark)
             self.vectors.kept = kept
             self.context.environment = environment
-            self.statement = statement
+            self.context.statement = statement
             axis, extent = self.context.axes[0], self.context.extents[0]
             if any(isinstance(v, View) for v in environment.values() if v is not None) and self._let_bound(node):
                 raise Refused("a let-bound tile value in a statement that must be looped") from None
@@ -700,6 +707,8 @@ def _variables(expr: Expr) -> list[Any]:
 def _buffers(node: Any) -> list[Any]:
     """Every buffer that a statement or tile operator names."""
     name = kind(node)
+    if name in ("Bind", "LetStmt"):
+        return [load.buffer for load in loads(node.value)]
     if name == "BufferStore":
         found = [node.buffer, *(load.buffer for load in loads(node.value))]
         for index in node.indices:
