@@ -215,7 +215,7 @@ class _Translator:
         ]
         out += [f"  call{k} = rt.calls[{k}]" for k in range(len(self.sites))]
         out += ["  " + p for p in self.prologue]
-        out += [f"  def kernel(arguments, block, blocks):", f"    {arguments}= arguments"]
+        out += [f"  def kernel(arguments, block, blocks):", f"    {arguments or '_ '}= arguments"]
         out += ["    " + " = ".join(counters) + " = 0"]
         origin: dict[int, str] = {}
         for line in self.lines:
@@ -730,9 +730,6 @@ class _Translator:
                 self.while_loop(op)
             case "yield":
                 self.transfer(self.targets[-1], op.operands)
-            case "condition":
-                self.transfer(self.targets[-1], op.operands[1:])
-                self.emit(f"if not {self.scalar(op.operands[0])}: break")
             case _:
                 raise self.fail(f"operation scf.{name} is not known")
 
@@ -834,16 +831,12 @@ class _Translator:
         self.body(before.operations[:-1])
         self.targets.pop()
         self.current = condition
-        passed: list[str] = []
-        for source, (name, _), result in zip(
-            condition.operands[1:], after.arguments, op.results, strict=True
-        ):
-            names, value = self.carry(self.values[source])
-            passed += names
+        # A name of the first region may be one of the second's too: use all of the first before binding the second.
+        passed = [self.carry(self.values[source]) for source in condition.operands[1:]]
+        self.transfer([name for names, _ in passed for name in names], condition.operands[1:])
+        self.emit(f"if not {self.scalar(condition.operands[0])}: break")
+        for (_, value), (name, _), result in zip(passed, after.arguments, op.results, strict=True):
             self.values[name] = self.values[result] = value
-        self.targets.append(passed)
-        self.control(condition, "condition")
-        self.targets.pop()
         self.targets.append(carried)
         self.body(after.operations)
         self.targets.pop()
