@@ -1,4 +1,4 @@
-"""Run one library call twice, by the vendor's body and by ours, from the same bytes of UB and global memory."""
+"""Run one library call twice, by the vendor's body and by ours, from the same bytes of memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def element_of(c_type: str) -> str:
 
 @dataclass
 class View:
-    """A memref operand: sizes and strides in elements; `values` fills it (flat, C order), None leaves random bytes."""
+    """A memref operand: sizes and strides in elements; `values` fills it (flat, C order), None leaves random
+    bytes.
+    """
 
     element: str
     sizes: tuple[int, ...]
@@ -59,7 +61,12 @@ class View:
     def bytes(self) -> int:
         if 0 in self.sizes:
             return 0
-        last = self.shift + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + 1 + self.after
+        last = (
+            self.shift
+            + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+            + 1
+            + self.after
+        )
         return (last + 7) // 8 if self.element == "i1" else last * itemsize(self.element)
 
     def of(self, memory: np.ndarray) -> np.ndarray:
@@ -77,7 +84,9 @@ class View:
 
 @dataclass
 class Outcome:
-    """What the vendor's body left and what ours left, for each written operand; and bytes the vendor touched beside."""
+    """What the vendor's body left and what ours left, for each written operand; and bytes the vendor touched
+    beside.
+    """
 
     routine: Routine
     vendor: list[np.ndarray]
@@ -172,7 +181,9 @@ def compare(entry: str, operands: Sequence[View | int | float], seed: int = 0) -
         assert isinstance(operand, View)
         inner = operand.of(machine.ub)
         shape, strides = extent(inner.shape, inner.strides, inner.itemsize)
-        np.ndarray(shape, f"u{inner.itemsize}", touched, operand.offset, strides).fill((1 << (8 * inner.itemsize)) - 1)
+        np.ndarray(shape, f"u{inner.itemsize}", touched, operand.offset, strides).fill(
+            (1 << (8 * inner.itemsize)) - 1
+        )
     strayed = np.flatnonzero((machine.ub != before) & (touched == 0)).tolist()
     return Outcome(routine, theirs, mine, strayed, trace)
 

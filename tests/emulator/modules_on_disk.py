@@ -1,4 +1,6 @@
-"""Small kernels as final IR: compiled from modules/*.mlir by bishengir-compile, or written out in generic form."""
+"""Small kernels as final IR: compiled from modules/*.mlir by bishengir-compile, or written out in generic
+form.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def compiled(name: str) -> str:
     return toolchain.compile_to_final(text, CHIP, GENERATION, f"test.{name}").generic_ir
 
 
-def memref(shape: Sequence[int | str], element: str, space: str = "ub", strides: Sequence[int] | None = None) -> str:
+def memref(
+    shape: Sequence[int | str], element: str, space: str = "ub", strides: Sequence[int] | None = None
+) -> str:
     layout = f", strided<[{', '.join(str(s) for s in strides)}]>" if strides else ""
     extents = "".join(f"{n}x" for n in shape)
     return f"memref<{extents}{element}{layout}, #hivm.address_space<{space}>>"
@@ -46,11 +50,16 @@ class Written:
     def constant(self, value: int | float, type_: str) -> str:
         return self.op(f'"arith.constant"() <{{value = {value} : {type_}}}> : () -> {type_}', "r")
 
-    def buffer(self, address: int, shape: Sequence[int], element: str, strides: Sequence[int] | None = None) -> tuple[str, str]:
+    def buffer(
+        self, address: int, shape: Sequence[int], element: str, strides: Sequence[int] | None = None
+    ) -> tuple[str, str]:
         """A buffer in UB: its SSA name and type."""
         type_ = memref(shape, element, strides=strides)
         at = self.constant(address, "i64")
-        name = self.op(f'"hivm.hir.pointer_cast"({at}) <{{operandSegmentSizes = array<i32: 1, 0>}}> : (i64) -> {type_}', "r")
+        name = self.op(
+            f'"hivm.hir.pointer_cast"({at}) <{{operandSegmentSizes = array<i32: 1, 0>}}> : (i64) -> {type_}',
+            "r",
+        )
         return name, type_
 
     def call(self, routine: str, *operands: tuple[str, str]) -> None:
@@ -62,7 +71,8 @@ class Written:
         body = "\n".join("    " + line for line in [*self.lines, '"func.return"() : () -> ()'])
         return (
             f'{before}"builtin.module"() ({{\n'
-            f'  "func.func"() <{{function_type = ({", ".join(self.arguments)}) -> (), sym_name = "written"}}> ({{\n'
+            f'  "func.func"() <{{function_type = ({", ".join(self.arguments)}) -> (), '
+            'sym_name = "written"}> ({\n'
             f"  ^bb0({arguments}):\n{body}\n"
             "  }) {hacc.entry} : () -> ()\n"
             "}) : () -> ()\n"

@@ -1,4 +1,6 @@
-"""Break final IR in the ways that kernels and compilers do: the checked emulator says so, the unbroken IR passes."""
+"""Break final IR in the ways that kernels and compilers do: the checked emulator says so, the unbroken IR
+passes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def test_the_unbroken_kernel_passes() -> None:
 
 
 WAITS = r"hivm\.hir\.wait_flag"
-# One of MTE3 stands between stores to different places, which need no order; those of V separate dependent calls.
+# One of MTE3 stands between stores to different places, which need no order; those of V separate dependent
+# calls.
 BARRIERS = r"hivm\.hir\.pipe_barrier.*PIPE_V>"
 
 
@@ -96,10 +99,14 @@ def test_every_deleted_barrier_is_a_race() -> None:
 
 
 def test_a_dropped_tail_fill_is_caught() -> None:
-    """The tail is the last turn of its block: the turns before it have written the same UB, and are not to hide it."""
+    """The tail is the last turn of its block: the turns before it have written the same UB, and are not to
+    hide it.
+    """
     ir = compiled("scaled_sum")
     for number in lines_with(ir, r'"func\.call".*broadcast_scalar'):
-        with pytest.raises(EmulatorFault, match=r"vadd_1d_float reads 704 of 1024 elements of UB that nobody wrote") as caught:
+        with pytest.raises(
+            EmulatorFault, match=r"vadd_1d_float reads 704 of 1024 elements of UB that nobody wrote"
+        ) as caught:
             run(without(ir, number))
         assert caught.value.block == 2 and "vadd_1d_float" in caught.value.instruction
         assert caught.value.address.startswith("UB byte")
@@ -124,7 +131,9 @@ def test_an_oversized_tail_is_caught() -> None:
     """The tail takes all of its 16 rows: past the end of the tensors."""
     ir = compiled("scaled_sum")
     (rows,) = lines_with(ir, r"^#map\d* = affine_map<.*\(16, s0 - s1 \* 16\)>")
-    with pytest.raises(EmulatorFault, match=r"out of bounds: \(1024,\) elements of f32 end at byte .* of .* at argument 3"):
+    with pytest.raises(
+        EmulatorFault, match=r"out of bounds: \(1024,\) elements of f32 end at byte .* of .* at argument 3"
+    ):
         run(replaced(ir, rows, "(16, s0 - s1 * 16)", "(16, 16)"))
 
 
@@ -133,10 +142,16 @@ def test_an_oversized_store_is_caught() -> None:
     tile = kernel.buffer(0, (16,), "f32")
     kernel.call("broadcast_scalar_float_to_1d", (kernel.constant(1.0, "f32"), "f32"), tile)
     kernel.lines.append(
-        f'%g = "memref.reinterpret_cast"(%arg0) <{{static_offsets = array<i64: 4>, static_sizes = array<i64: 16>, '
-        f'static_strides = array<i64: 1>}}> : ({memref(["?"], "f32", "gm")}) -> {memref([16], "f32", "gm")}'
+        f'%g = "memref.reinterpret_cast"(%arg0) <{{static_offsets = array<i64: 4>, '
+        "static_sizes = array<i64: 16>, "
+        f"static_strides = array<i64: 1>}}> : ({memref(['?'], 'f32', 'gm')}) -> {memref([16], 'f32', 'gm')}"
     )
-    kernel.call("store_ubuf_to_gm_1d_float", tile, ("%g", memref([16], "f32", "gm")), (kernel.constant(0, "i32"), "i32"))
+    kernel.call(
+        "store_ubuf_to_gm_1d_float",
+        tile,
+        ("%g", memref([16], "f32", "gm")),
+        (kernel.constant(0, "i32"), "i32"),
+    )
     program = Program.from_ir(kernel.text(), op="test.store", ub_bytes=1024)
     program.run([np.zeros(20, np.float32)], blocks=1)
     for checked in (False, True):
@@ -160,8 +175,12 @@ def test_two_blocks_in_one_place_are_caught() -> None:
     one = re.search(r'(%\w+) = "arith\.constant"\(\) <\{value = 1 : index\}>', ir)
     assert zero
     step = one[1] if one else operands[3]
-    changed = replaced(ir, loop, f"({operands[1]}, {operands[2]}, {operands[3]})", f"({zero[1]}, {operands[2]}, {step})")
-    with pytest.raises(EmulatorFault, match="two blocks write one place: block 1 and block 0 at argument 5 byte"):
+    changed = replaced(
+        ir, loop, f"({operands[1]}, {operands[2]}, {operands[3]})", f"({zero[1]}, {operands[2]}, {step})"
+    )
+    with pytest.raises(
+        EmulatorFault, match="two blocks write one place: block 1 and block 0 at argument 5 byte"
+    ):
         run(changed)
 
 
@@ -180,7 +199,7 @@ def store(kernel: Written, source: tuple[str, str], argument: int, count: int, e
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_cast_that_overwrites_its_neighbour_is_caught(checked: bool) -> None:
-    """The vendor's truncating cast to 8 bits writes whole pieces of 1024 bytes, whatever its result's size."""
+    """The vendor's truncating cast to 8 bits writes pieces of 1024 bytes, whatever its result's size."""
     kernel = Written(memref([32], "f32", "gm"))
     source = kernel.buffer(4096, (64,), "i32")
     result = kernel.buffer(0, (64,), "i8")
@@ -189,12 +208,20 @@ def test_a_cast_that_overwrites_its_neighbour_is_caught(checked: bool) -> None:
     kernel.call("broadcast_scalar_int32_t_to_1d", (kernel.constant(5, "i32"), "i32"), source)
     kernel.call("broadcast_scalar_float_to_1d", (kernel.constant(1.5, "f32"), "f32"), neighbour)
     kernel.op('"hivm.hir.pipe_barrier"() <{pipe = #hivm.pipe<PIPE_ALL>}> : () -> ()')
-    kernel.call("vcast_int32_t_to_int8_t_1d_with_overflow", source, result, scratch, (kernel.constant(0, "i32"), "i32"))
+    kernel.call(
+        "vcast_int32_t_to_int8_t_1d_with_overflow",
+        source,
+        result,
+        scratch,
+        (kernel.constant(0, "i32"), "i32"),
+    )
     store(kernel, neighbour, 0, 32, "f32")
     program = Program.from_ir(kernel.text(), op="test.cast", ub_bytes=UB_BYTES)
     out = np.zeros(32, np.float32)
     if checked:
-        with pytest.raises(EmulatorFault, match="store_ubuf_to_gm_1d_float reads 32 of 32 elements of UB that nobody wrote"):
+        with pytest.raises(
+            EmulatorFault, match="store_ubuf_to_gm_1d_float reads 32 of 32 elements of UB that nobody wrote"
+        ):
             program.run([out], blocks=1, checked=True)
     else:
         program.run([out], blocks=1)
@@ -216,18 +243,24 @@ def test_scratch_is_not_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ub_stride", "gm_stride", "fault"), [(1, 1, ""), (8, 1, ""), (8, 5, ""), (1, 5, "one a block"), (4, 5, "one a block")]
+    ("ub_stride", "gm_stride", "fault"),
+    [(1, 1, ""), (8, 1, ""), (8, 5, ""), (1, 5, "one a block"), (4, 5, "one a block")],
 )
 def test_a_strided_dma_needs_a_block_an_element(ub_stride: int, gm_stride: int, fault: str) -> None:
     memory = memref([6], "f32", "gm", [gm_stride])
     kernel = Written(memref(["?"], "f32", "gm"))
     base = "%arg0"
     kernel.lines.append(
-        f'%g = "memref.reinterpret_cast"({base}) <{{static_offsets = array<i64: 0>, static_sizes = array<i64: 6>, '
-        f'static_strides = array<i64: {gm_stride}>}}> : ({memref(["?"], "f32", "gm")}) -> {memory}'
+        f'%g = "memref.reinterpret_cast"({base}) <{{static_offsets = array<i64: 0>, '
+        "static_sizes = array<i64: 6>, "
+        f"static_strides = array<i64: {gm_stride}>}}> : ({memref(['?'], 'f32', 'gm')}) -> {memory}"
     )
     tile = kernel.buffer(0, (6,), "f32", (ub_stride,))
-    zeros = [(kernel.constant(0, "i32"), "i32"), (kernel.constant(0.0, "f32"), "f32"), (kernel.constant(0, "index"), "index")]
+    zeros = [
+        (kernel.constant(0, "i32"), "i32"),
+        (kernel.constant(0.0, "f32"), "f32"),
+        (kernel.constant(0, "index"), "index"),
+    ]
     kernel.call("load_gm_to_ubuf_1d_float", ("%g", memory), tile, *zeros)
     program = Program.from_ir(kernel.text(), op="test.stride", ub_bytes=1024)
     if not fault:
@@ -238,7 +271,9 @@ def test_a_strided_dma_needs_a_block_an_element(ub_stride: int, gm_stride: int, 
 
 
 def in_place(order: str) -> str:
-    """Each block adds 1 to its 8 values in place; `order` is what stands between the store and a second load."""
+    """Each block adds 1 to its 8 values in place; `order` is what stands between the store and a second
+    load.
+    """
     kernel = Written(memref(["?"], "f32", "gm"))
     tile = kernel.buffer(0, (8,), "f32")
     again = kernel.buffer(64, (8,), "f32")
@@ -248,11 +283,17 @@ def in_place(order: str) -> str:
     start = kernel.op(f'"arith.muli"({index}, {eight}) : (index, index) -> index', "r")
     memory = "memref<8xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>"
     kernel.lines.append(
-        f'%g = "memref.reinterpret_cast"(%arg0, {start}) <{{static_offsets = array<i64: -9223372036854775808>, '
-        f"static_sizes = array<i64: 8>, static_strides = array<i64: 1>}}> : ({memref(['?'], 'f32', 'gm')}, index) -> {memory}"
+        f'%g = "memref.reinterpret_cast"(%arg0, {start}) <{{'
+        "static_offsets = array<i64: -9223372036854775808>, "
+        "static_sizes = array<i64: 8>, static_strides = array<i64: 1>}> : "
+        f"({memref(['?'], 'f32', 'gm')}, index) -> {memory}"
     )
     nothing = kernel.buffer(128, (0,), "f32")
-    zeros = [(kernel.constant(0, "i32"), "i32"), (kernel.constant(0.0, "f32"), "f32"), (kernel.constant(0, "index"), "index")]
+    zeros = [
+        (kernel.constant(0, "i32"), "i32"),
+        (kernel.constant(0.0, "f32"), "f32"),
+        (kernel.constant(0, "index"), "index"),
+    ]
     one = (kernel.constant(1.0, "f32"), "f32")
     kernel.call("load_gm_to_ubuf_1d_float", ("%g", memory), tile, *zeros)
     everything = '"hivm.hir.pipe_barrier"() <{pipe = #hivm.pipe<PIPE_ALL>}> : () -> ()'
@@ -269,16 +310,26 @@ def in_place(order: str) -> str:
 def test_global_memory_is_ordered_by_flags_too() -> None:
     values = np.arange(32, dtype=np.float32)
     everything = '"hivm.hir.pipe_barrier"() <{pipe = #hivm.pipe<PIPE_ALL>}> : () -> ()'
-    Program.from_ir(in_place(everything), op="test.place", ub_bytes=1024).run([values], blocks=4, checked=True)
+    Program.from_ir(in_place(everything), op="test.place", ub_bytes=1024).run(
+        [values], blocks=4, checked=True
+    )
     np.testing.assert_array_equal(values, np.arange(32) + 1)
-    with pytest.raises(EmulatorFault, match=r"race: load_gm_to_ubuf_1d_float .*reads before it is written .*argument 0"):
+    with pytest.raises(
+        EmulatorFault, match=r"race: load_gm_to_ubuf_1d_float .*reads before it is written .*argument 0"
+    ):
         Program.from_ir(in_place(""), op="test.place", ub_bytes=1024).run([values], blocks=4, checked=True)
 
 
 def test_a_block_that_reads_what_another_writes_is_caught() -> None:
-    broken = in_place('"hivm.hir.pipe_barrier"() <{pipe = #hivm.pipe<PIPE_ALL>}> : () -> ()').replace("value = 8 : index", "value = 4 : index")
-    with pytest.raises(EmulatorFault, match="a block reads what another writes: block 1 and block 0 at argument 0 byte 16"):
-        Program.from_ir(broken, op="test.place", ub_bytes=1024).run([np.zeros(64, np.float32)], blocks=4, checked=True)
+    broken = in_place('"hivm.hir.pipe_barrier"() <{pipe = #hivm.pipe<PIPE_ALL>}> : () -> ()').replace(
+        "value = 8 : index", "value = 4 : index"
+    )
+    with pytest.raises(
+        EmulatorFault, match="a block reads what another writes: block 1 and block 0 at argument 0 byte 16"
+    ):
+        Program.from_ir(broken, op="test.place", ub_bytes=1024).run(
+            [np.zeros(64, np.float32)], blocks=4, checked=True
+        )
 
 
 def test_a_wait_for_a_flag_that_nobody_sets_is_caught() -> None:
@@ -306,7 +357,9 @@ def test_what_is_written_before_the_persistent_loop_lasts() -> None:
             kernel.call("broadcast_scalar_float_to_1d", (value, "f32"), table)
         kernel.lines += [f'"scf.for"({first}, %arg0, {step}) ({{', "^bb0(%i: index):"]
         if not table_outside:  # only the first turn writes it
-            test = kernel.op(f'"arith.cmpi"(%i, {zero}) <{{predicate = 0 : i64}}> : (index, index) -> i1', "r")
+            test = kernel.op(
+                f'"arith.cmpi"(%i, {zero}) <{{predicate = 0 : i64}}> : (index, index) -> i1', "r"
+            )
             kernel.lines += [f'"scf.if"({test}) ({{']
             kernel.call("broadcast_scalar_float_to_1d", (value, "f32"), table)
             kernel.lines += ['"scf.yield"() : () -> ()', "}, {", "}) : (i1) -> ()"]
@@ -327,7 +380,11 @@ def test_gather_beyond_its_source_is_caught() -> None:
     kernel = Written(memref([8], "i32", "gm"))
     source, indices = kernel.buffer(0, (16,), "f32"), kernel.buffer(64, (8,), "i32")
     result, scratch = kernel.buffer(128, (8,), "f32"), kernel.buffer(192, (8,), "i32")
-    zeros = [(kernel.constant(0, "i32"), "i32"), (kernel.constant(0, "i32"), "i32"), (kernel.constant(0, "index"), "index")]
+    zeros = [
+        (kernel.constant(0, "i32"), "i32"),
+        (kernel.constant(0, "i32"), "i32"),
+        (kernel.constant(0, "index"), "index"),
+    ]
     kernel.call("broadcast_scalar_float_to_1d", (kernel.constant(1.0, "f32"), "f32"), source)
     kernel.call("load_gm_to_ubuf_1d_int32_t", ("%arg0", memref([8], "i32", "gm")), indices, *zeros)
     kernel.call("gather_1d_float", source, indices, result, scratch)

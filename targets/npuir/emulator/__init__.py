@@ -1,9 +1,9 @@
 """Execute the final IR of Huawei's AscendNPU-IR compiler on this machine's CPU.
 
-The IR after the vendor's whole pipeline (UB addresses planned, flags and barriers inserted, operations replaced by
-library calls) is translated once to Python over NumPy views (translate.py), the library calls have NumPy bodies
-(library.py) that tests compare with the vendor's own bitcode, and a run executes the blocks one after another. It is
-functional, not timed.
+The IR after the vendor's whole pipeline (UB addresses planned, flags and barriers inserted, operations
+replaced by library calls) is translated once to Python over NumPy views (translate.py), the library calls
+have NumPy bodies (library.py) that tests compare with the vendor's own bitcode, and a run executes the blocks
+one after another. It is functional, not timed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Program:
 
     @classmethod
     def from_ir(cls, generic_ir: str, *, op: str, ub_bytes: int) -> Program:
-        """Parse and translate a module in MLIR's generic form. `op` names it in errors; `ub_bytes` is UB's size.
+        """Parse and translate a module in MLIR's generic form. `op` names it in errors; `ub_bytes` is UB's
+        size.
 
         Errors: IRSyntaxError, UntranslatableIR, UnknownRoutine, each naming what it met.
         """
@@ -107,10 +108,11 @@ class Program:
     ) -> Report:
         """Execute blocks 0 .. blocks-1 in turn, writing into the arrays.
 
-        args: one for each of `parameters`: for a tensor a contiguous array whose element has the parameter's size
-        (bf16 as uint16, f16 as float16, 8 bits as int8 or uint8, i1 as uint8), for a scalar an int.
+        args: one for each of `parameters`: for a tensor a contiguous array whose element has the parameter's
+        size (bf16 as uint16, f16 as float16, 8 bits as int8 or uint8, i1 as uint8), for a scalar an int.
         checked: also check alignment, unwritten UB, block races and pipe order; see checks.py.
-        ordered_blocks: blocks in which pipe order is checked; None takes the first and the one with the last tile.
+        ordered_blocks: blocks in which pipe order is checked; None takes the first and the one with the last
+        tile.
 
         Errors: ValueError if an argument does not fit its parameter; EmulatorFault.
         """

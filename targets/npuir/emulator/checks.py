@@ -1,15 +1,17 @@
 """The checked runtime: every call is also checked for what the chip cannot do or does not order.
 
-- **alignment**: an operand in UB starts at a multiple of 32 bytes, its rows too, and its last axis is contiguous (the
-  vendor's bodies ignore a stride there); a DMA may step over elements if each is a block of its own in UB;
-- **unwritten UB**: a shadow byte for each byte of UB says whether it was written. It is cleared, and UB poisoned,
-  at every turn of the persistent loop, so that the previous turn's tile cannot stand in for a tail nobody filled.
-  What was written before the loop stays written: it is meant to last. Scratch operands, and what a body overwrites
-  beside its result, count as unwritten after a call;
+- **alignment**: an operand in UB starts at a multiple of 32 bytes, its rows too, and its last axis is
+  contiguous (the vendor's bodies ignore a stride there); a DMA may step over elements if each is a block of
+  its own in UB;
+- **unwritten UB**: a shadow byte for each byte of UB says whether it was written. It is cleared, and UB
+  poisoned, at every turn of the persistent loop, so that the previous turn's tile cannot stand in for a tail
+  nobody filled. What was written before the loop stays written: it is meant to last. Scratch operands, and
+  what a body overwrites beside its result, count as unwritten after a call;
 - **two blocks**: no byte of global memory is written by two blocks, or written by one and read by another;
-- **pipe order** (on some blocks): the scalar, vector and two DMA pipes run at the same time and within V, MTE2 and MTE3
-  nothing is in order but by pipe_barrier. Vector clocks over set_flag, wait_flag and pipe_barrier decide whether the
-  last write or read of each 32 bytes of UB is known to have finished. Waits without a set and flags left set count too.
+- **pipe order** (on some blocks): the scalar, vector and two DMA pipes run at the same time and within V,
+  MTE2 and MTE3 nothing is in order but by pipe_barrier. Vector clocks over set_flag, wait_flag and
+  pipe_barrier decide whether the last write or read of each 32 bytes of UB is known to have finished. Waits
+  without a set and flags left set count too.
 
 The first violation stops the run.
 """
@@ -69,7 +71,9 @@ class _Operand:
 
 
 class CheckedRuntime(FastRuntime):
-    """See the module's text. `sample`: blocks in which pipe order is checked; None chooses the first and the tail."""
+    """See the module's text. `sample`: blocks in which pipe order is checked; None chooses the first and the
+    tail.
+    """
 
     def __init__(
         self,
@@ -82,7 +86,8 @@ class CheckedRuntime(FastRuntime):
         shared: Sequence[int],
         sample: Sequence[int] | None = None,
     ) -> None:
-        """`origins`: per call site its place in the IR. `granules`: bytes in which an argument's owners are kept.
+        """`origins`: per call site its place in the IR. `granules`: bytes in which an argument's owners are
+        kept.
         `shared`: arguments that are both read and written."""
         super().__init__(routines, arguments, ub_bytes)
         self.origins = origins
@@ -356,8 +361,8 @@ class CheckedRuntime(FastRuntime):
 class _PipeOrder:
     """Happens-before between the pipes of one block, by vector clocks.
 
-    Instructions of a pipe are numbered from 1. known[p][q] is the number up to which pipe q's instructions have
-    finished when the next instruction of pipe p starts.
+    Instructions of a pipe are numbered from 1. known[p][q] is the number up to which pipe q's instructions
+    have finished when the next instruction of pipe p starts.
     """
 
     def __init__(self, ub_bytes: int) -> None:
@@ -399,7 +404,8 @@ class _PipeOrder:
                 first = where.start if isinstance(where, slice) else int(where[0])
                 address = f"UB byte {first * GRAIN}"
             raise Violation(
-                f"race: {self.names[pipe][-1]} {what} by {self.names[other][number]}, and no flag or barrier orders them",
+                f"race: {self.names[pipe][-1]} {what} by {self.names[other][number]}, "
+                "and no flag or barrier orders them",
                 address,
             )
 
@@ -482,7 +488,9 @@ def grains(offset: int, shape: Shape, strides: Shape, size: int) -> Blocks:
 
 
 def dma_misalignment(operand: _Operand, other: _Operand) -> str:
-    """Why a DMA cannot address this view of UB: where elements are apart on either side, each needs its own block."""
+    """Why a DMA cannot address this view of UB: where elements are apart on either side, each needs its own
+    block.
+    """
     shape, strides, size = operand.array.shape, operand.array.strides, operand.array.itemsize
     apart = len(shape) == 1 and shape[0] > 1 and (strides[0] != size or other.array.strides[0] != size)
     if apart:

@@ -1,18 +1,19 @@
-"""NumPy bodies of the vendor's library calls (the entries of meta_op.aiv.c220.bc), and what each call touches.
+"""NumPy bodies of the vendor's library calls (the entries of meta_op.aiv.c220.bc), and what each call
+touches.
 
-`resolve` turns a name such as `vadd_2d_float` and the operands it is called with into a `Routine`: which pipe executes
-it, which operands it reads and writes, which are scratch, and a function over NumPy views. Views have the element's
-dtype; bf16 is uint16, i1 is bytes of eight elements, least significant bit first. Operands after those that a body
-uses are ignored: the IR passes more than some entries take.
+`resolve` turns a name such as `vadd_2d_float` and the operands it is called with into a `Routine`: which pipe
+executes it, which operands it reads and writes, which are scratch, and a function over NumPy views. Views
+have the element's dtype; bf16 is uint16, i1 is bytes of eight elements, least significant bit first. Operands
+after those that a body uses are ignored: the IR passes more than some entries take.
 
-The order of operations in a body (summation trees above all), what it refuses, and what it touches beside its operands
-(`reach`) are the vendor's: found by running the vendor's bitcode (vendor.py), kept by comparing the two in
-tests/emulator/test_vendor_bodies.py, which also lists what could not be compared. What single instructions do is
-Huawei's documentation of AscendC; where that is silent, these are assumptions:
+The order of operations in a body (summation trees above all), what it refuses, and what it touches beside its
+operands (`reach`) are the vendor's: found by running the vendor's bitcode (vendor.py), kept by comparing the
+two in tests/emulator/test_vendor_bodies.py, which also lists what could not be compared. What single
+instructions do is Huawei's documentation of AscendC; where that is silent, these are assumptions:
 - division, square root, exp, ln, reciprocal and reciprocal square root are rounded as NumPy rounds them;
 - max and min of floats return NaN if either operand is NaN;
-- integers wrap (CTRL[53] = 0); casts to integers saturate and turn NaN into 0 (CTRL[59] = 0); f16 and bf16 overflow to
-  infinity (CTRL[48] = 1, which is the default mode of the 910B family);
+- integers wrap (CTRL[53] = 0); casts to integers saturate and turn NaN into 0 (CTRL[59] = 0); f16 and bf16
+  overflow to infinity (CTRL[48] = 1, which is the default mode of the 910B family);
 - a NaN cast to bf16 becomes 0x7fc0.
 """
 
@@ -51,7 +52,8 @@ class Operand:
 
 Body = Callable[..., None]
 Shape = tuple[int, ...]
-# (shape, byte strides, item size) of an operand -> shape and byte strides, from the same start, of what a body overwrites
+# (shape, byte strides, item size) of an operand -> shape and byte strides, from the same start, of what a
+# body overwrites
 Reach = Callable[[Shape, Shape, int], tuple[Shape, Shape]]
 
 
@@ -59,9 +61,10 @@ Reach = Callable[[Shape, Shape, int], tuple[Shape, Shape]]
 class Routine:
     """A library routine as called: operand positions by role, and the body.
 
-    `reach`: operands beyond whose end the vendor's body writes, and how far; what lies there is lost. `columns`:
-    operands with a last axis of 1 whose rows may follow each other without a gap. `padding`: position of the padding
-    mode of a load, which is followed by the value and the number of elements to pad on the left.
+    `reach`: operands beyond whose end the vendor's body writes, and how far; what lies there is lost.
+    `columns`: operands with a last axis of 1 whose rows may follow each other without a gap. `padding`:
+    position of the padding mode of a load, which is followed by the value and the number of elements to pad
+    on the left.
     """
 
     name: str
@@ -76,7 +79,7 @@ class Routine:
     columns: tuple[int, ...] = ()
 
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
@@ -107,7 +110,9 @@ def itemsize(element: str) -> int:
 
 
 def resolve(name: str, operands: tuple[Operand, ...]) -> Routine:
-    """The routine for a call. Errors: UnknownRoutine naming it, if no family has it or its operands do not fit."""
+    """The routine for a call. Errors: UnknownRoutine naming it, if no family has it or its operands do not
+    fit.
+    """
     for pattern, build in _FAMILIES:
         match = pattern.fullmatch(name)
         if match:
@@ -151,7 +156,7 @@ _TYPE = r"(?:bfloat16_t|float|half|bool|u?int(?:8|16|32|64)_t)"
 
 
 def _family(pattern: str) -> Callable[[_Builder], _Builder]:
-    """Register a builder for the names that `pattern` matches; `{T}` stands for a C type, `{N}` for a rank."""
+    """Register a builder for the names that `pattern` matches; `{T}` is a C type, `{N}` a rank."""
     full = re.compile(pattern.replace("{T}", _TYPE).replace("{N}", r"[123]d"))
 
     def register(builder: _Builder) -> _Builder:
@@ -206,7 +211,9 @@ def around(view: np.ndarray, shape: Shape, strides: Shape, before: int = 0) -> n
 
 
 def padding(target: np.ndarray, left: int) -> list[np.ndarray]:
-    """What a padded load fills beside `target`: `left` elements ahead of each row, and each row's last block."""
+    """What a padded load fills beside `target`: `left` elements ahead of each row, and each row's last
+    block.
+    """
     size = target.dtype.itemsize
     row = target.shape[-1]
     right = -(left + row) % (BLOCK // size)
@@ -616,8 +623,8 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 def _halve(values: np.ndarray, width: int, compute: Callable[..., Any]) -> np.ndarray:
     """Combine axis 0 down to `width` entries (a power of two) as the vendor's bodies do.
 
-    The first power of two of entries is folded in half, the rest is added onto it in pieces, then it is halved again
-    and again. Fewer than `width` entries come back as they are.
+    The first power of two of entries is folded in half, the rest is added onto it in pieces, then it is
+    halved again and again. Fewer than `width` entries come back as they are.
     """
     count = values.shape[0]
     if count <= width:
@@ -698,7 +705,9 @@ def _reduce_with_index(match: re.Match[str], operands: tuple[Operand, ...]) -> _
 def _transposed_blocks(shape: Shape, strides: Shape, size: int) -> tuple[Shape, Shape]:
     """A transpose writes whole pieces of 16 x 16 (16 bits), 32 x 32 (8 bits), 8 x 16 or 16 x 8 (32 bits)."""
     rows, row = {1: (32, 32), 2: (16, 16), 4: (8, 16) if _up(shape[1], 8) % 16 == 0 else (16, 8)}[size]
-    step = strides[0] if shape[0] > 1 else _up(shape[1] * size, BLOCK)  # the stride of an axis of 1 is not read
+    step = (
+        strides[0] if shape[0] > 1 else _up(shape[1] * size, BLOCK)
+    )  # the stride of an axis of 1 is not read
     return (_up(shape[0], rows), _up(shape[1], row)), (step, size)
 
 

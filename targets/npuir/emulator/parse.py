@@ -1,8 +1,8 @@
 """Parse MLIR's generic form, as `bishengir-opt --mlir-print-op-generic` prints it, into plain objects.
 
-Only the shape of the text is understood here: operations, operands, regions, property and attribute dictionaries,
-types as text. What an operation means is translate.py's business. Attribute values stay text; aliases (`#map = ...`)
-are replaced by what they stand for.
+Only the shape of the text is understood here: operations, operands, regions, property and attribute
+dictionaries, types as text. What an operation means is translate.py's business. Attribute values stay text;
+aliases (`#map = ...`) are replaced by what they stand for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The fast runtime: what translated code calls, with bounds always checked and nothing else.
 
-One runtime serves one run: it owns a UB arena and the global arguments. UB starts as 0xFF bytes in every block, which
-are NaN in every float type, so that a result that depends on unwritten UB rarely looks right even without the checked
-runtime.
+One runtime serves one run: it owns a UB arena and the global arguments. UB starts as 0xFF bytes in every
+block, which are NaN in every float type, so that a result that depends on unwritten UB rarely looks right
+even without the checked runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _FORMATS = {
 
 
 class Violation(Exception):
-    """Something the chip would not survive; `address` says where. Program.run adds op, block and instruction."""
+    """Something the chip would not survive; `address` says where. Program.run adds op, block and
+    instruction.
+    """
 
     def __init__(self, what: str, address: str) -> None:
         super().__init__(f"{what} at {address}")
@@ -80,7 +82,7 @@ class FastRuntime:
     def gm(self, argument: int, element: str, offset: int, shape: Shape, strides: Shape) -> Any:
         memory = self.arguments[argument]
         try:
-            return np.ndarray(shape, _DTYPE[element], memory, offset, strides)  # type: ignore[arg-type]
+            return np.ndarray(shape, _DTYPE[element], memory, offset, strides)
         except ValueError:
             return self.array(memory, element, offset, shape, strides, f"argument {argument} byte")
 
@@ -112,7 +114,7 @@ class FastRuntime:
             array = array.view(np.uint8)
             array = array[: array.size - array.size % itemsize(element)]
             if element in _FORMATS:
-                memory = memoryview(array).cast(_FORMATS[element])  # type: ignore[call-overload]
+                memory = array.data.cast(_FORMATS[element])  # type: ignore[call-overload]
             else:
                 memory = array.view(dtype(element))
             self._memories[key] = memory

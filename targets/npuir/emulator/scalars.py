@@ -1,8 +1,9 @@
 """Scalar arithmetic of the final IR, as the functions that translated code calls.
 
-Representation: integers and indices are Python ints kept in their signed range, i1 is a bool (or 0 and 1), f32 and f16
-are Python floats whose value the type can hold, bf16 is its 16 bits as an int. A sum, product or quotient of two f32
-values computed in double and rounded once is the correctly rounded f32 result (53 bits hold twice 24 and two more).
+Representation: integers and indices are Python ints kept in their signed range, i1 is a bool (or 0 and 1),
+f32 and f16 are Python floats whose value the type can hold, bf16 is its 16 bits as an int. A sum, product or
+quotient of two f32 values computed in double and rounded once is the correctly rounded f32 result (53 bits
+hold twice 24 and two more).
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def minimum(a: float, b: float) -> float:
 
 
 def compare_floats(predicate: int, a: float, b: float) -> bool:
-    """arith.cmpf by its predicate number: 1..6 ordered ==, >, >=, <, <=, !=, 7 ord, 8..13 unordered, 14 uno."""
+    """arith.cmpf by predicate: 1..6 ordered ==, >, >=, <, <=, !=, 7 ord, 8..13 unordered, 14 uno."""
     nan = a != a or b != b
     if predicate in (0, 15):
         return predicate == 15
@@ -125,7 +126,9 @@ def compare_floats(predicate: int, a: float, b: float) -> bool:
 
 
 def float_to_int(value: float, bits: int) -> int:
-    """Towards zero, saturating; NaN gives 0. (MLIR leaves both open; this is what the scalar unit is taken to do.)"""
+    """Towards zero, saturating; NaN gives 0. (MLIR leaves both open; this is what the scalar unit is taken
+    to do.)
+    """
     if value != value:
         return 0
     limit = 1 << (bits - 1)

@@ -1,15 +1,17 @@
 """Translate the vendor's final IR into Python source over NumPy views.
 
-Every memref operation is folded at translation time into one `View` (space, byte address, offset, sizes, strides); what
-remains at run time is integer arithmetic, control flow, one view per operand of a library call, and the call. A static
-view of UB is built once per run. Two renderings come from one translation: the fast one, and the checked one that also
-tells the runtime about flags, barriers, temporaries and turns of the persistent loop.
+Every memref operation is folded at translation time into one `View` (space, byte address, offset, sizes,
+strides); what remains at run time is integer arithmetic, control flow, one view per operand of a library
+call, and the call. A static view of UB is built once per run. Two renderings come from one translation: the
+fast one, and the checked one that also tells the runtime about flags, barriers, temporaries and turns of the
+persistent loop.
 
 An operation that is not known here, or used in a form that is not, is an `UntranslatableIR` that names it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +108,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 def translate(generic_ir: str) -> Translation:
     """Translate the module's one function with a body.
 
-    Errors: IRSyntaxError; UntranslatableIR or UnknownRoutine naming the operation or library call and its line.
+    Errors: IRSyntaxError; UntranslatableIR or UnknownRoutine naming the operation or library call and its
+    line.
     """
     return _Translator(parse(generic_ir), generic_ir).run()
 
@@ -211,7 +214,8 @@ class _Translator:
             "def make(rt):",
             "  ub, gm = rt.ub, rt.gm",
             "  load_ub, store_ub, load_gm, store_gm = rt.load_ub, rt.store_ub, rt.load_gm, rt.store_gm",
-            "  set_flag, wait_flag, barrier, enter, turn = rt.set_flag, rt.wait_flag, rt.barrier, rt.enter, rt.turn",
+            "  set_flag, wait_flag, barrier = rt.set_flag, rt.wait_flag, rt.barrier",
+            "  enter, turn = rt.enter, rt.turn",
         ]
         out += [f"  call{k} = rt.calls[{k}]" for k in range(len(self.sites))]
         out += ["  " + p for p in self.prologue]
@@ -539,7 +543,7 @@ class _Translator:
             # Axes of size 1 have no say in the stride, unless all of the group's are.
             real = [axis for axis in group if view.sizes[axis] != 1] or group[-1:]
             strides.append(view.strides[real[-1]])
-            for outer, inner in zip(real, real[1:], strict=False):
+            for outer, inner in itertools.pairwise(real):
                 step = _mul(view.sizes[inner], view.strides[inner])
                 if (
                     isinstance(step, int)
@@ -683,7 +687,9 @@ class _Translator:
                     self.touch(view, how)
 
     def view_expression(self, view: View) -> str:
-        """The Python expression for an operand: a prebuilt name where all is static, else a constructor call."""
+        """The Python expression for an operand: a prebuilt name where all is static, else a constructor
+        call.
+        """
         if view.element == "i1":
             sizes, strides, offset = self.bit_view(view)
         else:
@@ -705,7 +711,7 @@ class _Translator:
         return expression
 
     def bit_view(self, view: View) -> tuple[tuple[Scalar, ...], tuple[Scalar, ...], Scalar]:
-        """Bytes that hold an i1 view: the last axis is packed eight to a byte, least significant bit first."""
+        """Bytes that hold an i1 view: eight to a byte along the last axis, least significant bit first."""
         if not view.sizes or (view.strides[-1] != 1 and view.sizes[-1] != 1):
             raise self.fail("an i1 memref whose last axis is not contiguous")
         last = view.sizes[-1]
@@ -748,7 +754,7 @@ class _Translator:
         return [value]
 
     def carry(self, value: Scalar | View) -> tuple[list[str], Scalar | View]:
-        """New variables for a value that a loop or branch carries: their names, and the value made of them."""
+        """New variables for a value that a loop or branch carries: names, and the value made of them."""
         names = [self.fresh() for _ in self.flatten(value)]
         self.block_dependent.update(names)
         if not isinstance(value, View):
@@ -831,7 +837,8 @@ class _Translator:
         self.body(before.operations[:-1])
         self.targets.pop()
         self.current = condition
-        # A name of the first region may be one of the second's too: use all of the first before binding the second.
+        # A name of the first region may be one of the second's too: use all of the first before binding the
+        # second.
         passed = [self.carry(self.values[source]) for source in condition.operands[1:]]
         self.transfer([name for names, _ in passed for name in names], condition.operands[1:])
         self.emit(f"if not {self.scalar(condition.operands[0])}: break")
@@ -872,7 +879,8 @@ HELPERS = {
     for f in (
         scalars.wrap, scalars.wrap32, scalars.unsigned, scalars.divide, scalars.remainder, scalars.to_f32,
         scalars.to_f16, scalars.to_bf16, scalars.from_bf16, scalars.bits_of, scalars.from_bits,
-        scalars.whole_bytes, scalars.float_divide, scalars.maximum, scalars.minimum, scalars.compare_floats, scalars.float_to_int,
+        scalars.whole_bytes, scalars.float_divide, scalars.maximum, scalars.minimum,
+        scalars.compare_floats, scalars.float_to_int,
     )
 }  # fmt: skip
 

@@ -1,10 +1,11 @@
 """Run the vendor's own library bodies on this CPU: the oracle for library.py.
 
 The wheel `ascendnpu-ir` holds its library as LLVM bitcode, in which every entry is defined down to the vector
-instructions of the chip (`llvm.hivm.*` intrinsics). An entry and what it calls is cut out, its instructions are
-renamed, the rest is compiled for this machine with llvmlite, and the instructions are executed here, over an arena
-that stands for UB. What comes out is the vendor's own order of operations; what is ours is the meaning of single
-instructions (mask, repeat, block and repeat strides, as Huawei's AscendC documentation describes them).
+instructions of the chip (`llvm.hivm.*` intrinsics). An entry and what it calls is cut out, its instructions
+are renamed, the rest is compiled for this machine with llvmlite, and the instructions are executed here, over
+an arena that stands for UB. What comes out is the vendor's own order of operations; what is ours is the
+meaning of single instructions (mask, repeat, block and repeat strides, as Huawei's AscendC documentation
+describes them).
 
 Slow, and only for tests and for counting instructions. Needs llvmlite and ascendnpu-ir.
 """
@@ -21,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 
 from monotile.compat.errors import MonotileError, ToolchainMissing
@@ -63,9 +64,12 @@ class Library:
         # Printed whole and cut up: printing functions one by one numbers the module's metadata each time.
         text = str(llvm.parse_bitcode(path.read_bytes()))
         self.types = "\n".join(re.findall(r"^%[^\n]* = type [^\n]*", text, re.MULTILINE))
-        self.globals = {m[1].strip('"'): m[0] for m in re.finditer(rf"^@{_NAME} = [^\n]*", text, re.MULTILINE)}
+        self.globals = {
+            m[1].strip('"'): m[0] for m in re.finditer(rf"^@{_NAME} = [^\n]*", text, re.MULTILINE)
+        }
         self.declared = {
-            m[1].strip('"'): m[0] for m in re.finditer(rf"^declare [^@\n]*@{_NAME}\([^\n]*", text, re.MULTILINE)
+            m[1].strip('"'): m[0]
+            for m in re.finditer(rf"^declare [^@\n]*@{_NAME}\([^\n]*", text, re.MULTILINE)
         }
         self.defined: dict[str, str] = {}
         for match in re.finditer(rf"^define [^@\n]*@{_NAME}\(", text, re.MULTILINE):
@@ -100,7 +104,8 @@ class Library:
                 declared[name] = self.text(name)
             elif name in self.globals:
                 data[name] = _plain(self.globals[name])
-        # some bodies read a descriptor through a null pointer, which the chip allows, and never use what they read
+        # some bodies read a descriptor through a null pointer, which the chip allows, and never use what they
+        # read
         parts = [self.types, *data.values(), *declared.values(), *defined.values()]
         text = "\n".join(parts).replace("@llvm.hivm.", "@hivm.")
         text = re.sub(r"(store ptr|ptr noundef) null", r"\1 @nothing", text)
@@ -119,7 +124,9 @@ def _plain(text: str) -> str:
             continue
         line = line.partition(", !")[0]  # metadata ends a line
         if line.startswith("define"):
-            line = line.replace("linkonce_odr dso_local", "internal").replace("weak_odr dso_local", "internal")
+            line = line.replace("linkonce_odr dso_local", "internal").replace(
+                "weak_odr dso_local", "internal"
+            )
         if "#" in line or " comdat" in line:
             line = _ATTRIBUTES.sub("", line)
         lines.append(line)
@@ -160,7 +167,7 @@ def _map_arena() -> np.ndarray:
         address = libc.mmap(base, UB_BYTES + 4096, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if address == base:
             buffer = (ctypes.c_uint8 * UB_BYTES).from_address(base)
-            return np.frombuffer(buffer, np.uint8)
+            return np.ctypeslib.as_array(buffer)
         libc.munmap(ctypes.c_void_p(address), UB_BYTES + 4096)
     raise VendorBodyFailed("no low address is free for UB")
 
@@ -277,7 +284,8 @@ class Machine:
                 type_, value = "float", float(np.array([int(value) & 0xFFFF], np.uint32).view(np.float32)[0])
             types.append(_CTYPES[type_])
             values.append(value)
-        ctypes.CFUNCTYPE(None, *types)(address)(*values)
+        with np.errstate(all="ignore"):
+            ctypes.CFUNCTYPE(None, *types)(address)(*values)
         if self.error is not None:
             raise VendorBodyFailed(f"{entry}: {type(self.error).__name__}: {self.error}") from self.error
         return self.trace
@@ -329,7 +337,9 @@ class Machine:
 
 
 def _bits_of_halves(text: str) -> str:
-    """Pass halves to instructions as i16, which ctypes knows, and make every bfloat an i16: bodies only move them."""
+    """Pass halves to instructions as i16, which ctypes knows, and make every bfloat an i16: bodies only move
+    them.
+    """
     text = re.sub(r"\bbfloat (noundef )?0xR([0-9A-F]{4})", lambda m: f"i16 {m[1] or ''}{int(m[2], 16)}", text)
     text = re.sub(r"\bbfloat 0\.0+e\+00", "i16 0", text)
     text = re.sub(r"\bbfloat\b", "i16", text)
@@ -465,7 +475,9 @@ def _apply(
 
 
 def _vector_config(config: int) -> tuple[int, int, int, int, int]:
-    """Repeat, destination block and repeat stride, source block and repeat stride of a one-source instruction."""
+    """Repeat, destination block and repeat stride, source block and repeat stride of a one-source
+    instruction.
+    """
     return (
         _bits(config, 56, 64),
         _bits(config, 0, 16),
@@ -554,7 +566,7 @@ for _kind in ("s16", "u16"):
 for _kind in ("s32", "s16", "u32", "u16"):
     _INSTRUCTIONS[f"VSHL.{_kind}"] = _with_scalar(np.left_shift, _F[_kind])
     _INSTRUCTIONS[f"VSHR.{_kind}"] = _with_scalar(np.right_shift, _F[_kind])
-for _name, _unary_compute in {
+_UNARY: dict[str, Callable[..., Any]] = {
     "VABS": np.abs,
     "VLN": np.log,
     "VEXP": np.exp,
@@ -562,7 +574,8 @@ for _name, _unary_compute in {
     "VRELU": lambda a: np.maximum(a, a.dtype.type(0)),
     "VREC": lambda a: np.divide(a.dtype.type(1), a),
     "VRSQRT": lambda a: np.divide(a.dtype.type(1), np.sqrt(a)),
-}.items():
+}
+for _name, _unary_compute in _UNARY.items():
     for _kind in ("f32", "f16", "s32"):
         _INSTRUCTIONS[f"{_name}.{_kind}"] = _unary(_unary_compute, _F[_kind], _F[_kind])
 for _kind, _dtype in {**_F, "bf16": "bf16"}.items():
@@ -695,9 +708,9 @@ def _to_integer(values: np.ndarray, mode: int, dtype: Any) -> np.ndarray:
 
 def _convert(source: str, target: str, mode: int) -> tuple[Callable[..., Any], Any, Any]:
     """A conversion and its dtypes; bf16 lives in uint16."""
-    kinds = {
-        "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "s64": np.int64, "s32": np.int32, "s16": np.int16,
-        "s8": np.int8, "u8": np.uint8,
+    kinds: dict[str, Any] = {
+        "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "s64": np.int64, "s32": np.int32,
+        "s16": np.int16, "s8": np.int8, "u8": np.uint8,
     }  # fmt: skip
     to = kinds[target]
 
@@ -709,11 +722,9 @@ def _convert(source: str, target: str, mode: int) -> tuple[Callable[..., Any], A
             if wide.dtype.kind == "f":
                 return _to_integer(wide, mode, to)
             limits = np.iinfo(to)
-            return np.clip(wide, limits.min, limits.max).astype(to)
+            return np.asarray(np.clip(wide, limits.min, limits.max), to)
         if source == target:
-            return np.asarray(
-                (np.rint, None, np.floor, np.ceil, np.trunc)[mode](wide) if mode != 1 else _away(wide)
-            )
+            return np.asarray((np.rint, _away, np.floor, np.ceil, np.trunc)[mode](wide))
         return round_to_float(wide, to, mode)
 
     return convert, kinds[source], to
@@ -754,11 +765,7 @@ def _copy_blocks(machine: Machine, target: int, source: int, config: int) -> Non
 
 
 def _memory(address: int, size: int) -> np.ndarray:
-    return (
-        np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
-        if size
-        else np.empty(0, np.uint8)
-    )
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def _load_rows(unit: int) -> Callable[..., Any]:
@@ -1057,7 +1064,7 @@ def _records(machine: Machine, offset: int, count: int) -> np.ndarray:
 
 
 def _scores(records: np.ndarray, dtype: Any) -> np.ndarray:
-    return records.view(dtype)[:: 8 // np.dtype(dtype).itemsize]
+    return np.asarray(records.view(dtype))[:: 8 // np.dtype(dtype).itemsize]
 
 
 def _sort32(dtype: Any) -> Callable[..., Any]:
