@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from monotile.compat.errors import LoweringError, TargetMismatch
@@ -12,6 +15,8 @@ from monotile.targets.backend import Runner, Source, backend
 from monotile.targets.build import Artifact, compile_artifact, lower
 from monotile.targets.kernel import Kernel
 from monotile.targets.select import resolve
+from monotile.targets.spec import Target
+from monotile.targets.spec import target as find_target
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +51,15 @@ class Loaded:
             self._run(tensors)
 
 
+@dataclass
+class _Ahead:
+    target: Target
+    backend: str
+    compiled: bool
+    artifacts: dict[Any, Artifact] = field(default_factory=dict)
+
+
+_ahead: ContextVar[_Ahead | None] = ContextVar("monotile_ahead_of_time", default=None)
 _loaded: dict[Any, Loaded] = {}
 _locks: dict[Any, threading.Lock] = {}
 _guard = threading.Lock()
@@ -58,7 +72,39 @@ def launch(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> None:
     kernel. Nothing runs where the grid is empty. Raises ValueError where a tensor does not fit the kernel's
     signature, and what selecting, lowering and compiling raise.
     """
-    prepare(kernel, *tensors, **params)(tensors)
+    ahead = _ahead.get()
+    if ahead is None:
+        prepare(kernel, *tensors, **params)(tensors)
+    else:
+        _prepare_ahead(ahead, kernel, tensors, params)
+
+
+@contextmanager
+def ahead_of_time(target: Target | str, backend_name: str | None = None, *,
+                  compiled: bool = True) -> Iterator[Callable[[], tuple[Artifact, ...]]]:
+    """Inside, ops build their kernels for a target, whose device need not be here, and run nothing.
+
+    Arguments are checked as for a launch, on tensors of any device; results are allocated and never written. Gives a
+    function that returns the artifacts so far. Fills the compile cache before a job needs it; with ``compiled=False``
+    only lowers.
+    """
+    chip = find_target(target) if isinstance(target, str) else target
+    ahead = _Ahead(chip, backend_name or chip.default_backend, compiled)
+    token = _ahead.set(ahead)
+    try:
+        yield lambda: tuple(ahead.artifacts.values())
+    finally:
+        _ahead.reset(token)
+
+
+def _prepare_ahead(ahead: _Ahead, kernel: Kernel, tensors: Sequence[torch.Tensor], params: dict[str, Any]) -> None:
+    tile = kernel.tile_for(ahead.target, params)
+    key = (kernel, tuple(params.items()), tile)
+    artifact = ahead.artifacts.get(key)
+    if artifact is None:
+        artifact = lower(kernel, params, ahead.target, ahead.backend, tile)
+        ahead.artifacts[key] = artifact = compile_artifact(artifact) if ahead.compiled else artifact
+    Loaded(artifact, lambda _: None)(tensors)
 
 
 def prepare(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> Loaded:

@@ -13,7 +13,7 @@ from monotile.compat.errors import TargetMismatch, TileTooLarge
 from monotile.targets import launch as launch_module
 from monotile.targets.build import lower
 from monotile.targets.kernel import Kernel
-from monotile.targets.launch import Loaded, launch, prepare
+from monotile.targets.launch import Loaded, ahead_of_time, launch, prepare
 from monotile.targets.select import use_target
 from monotile.targets.spec import ASCEND_910B
 from monotile.targets.tiling import Tiling
@@ -177,3 +177,18 @@ def test_many_layouts_do_not_pile_up(scale: Kernel) -> None:
     for tokens in range(1, 1200):
         ready((torch.empty(tokens, 64, dtype=torch.bfloat16), torch.empty(tokens), torch.empty(tokens, 64)))
     assert len(calls) == 1199 and len(ready._layouts) <= launch_module._KNOWN_LAYOUTS
+
+
+def test_ahead_of_time_builds_for_a_device_that_is_not_here_and_runs_nothing(scale: Kernel) -> None:
+    x, factor, y = _arguments(9)
+    with ahead_of_time("cuda", compiled=False) as artifacts:
+        launch(scale, x, factor, y, hidden=64)
+        launch(scale, *_arguments(5), hidden=64)
+        launch(scale, *_arguments(5, 128), hidden=128)
+        with pytest.raises(ValueError, match="x must be bfloat16"):
+            launch(scale, x.float(), factor, y, hidden=64)
+    assert [(a.target.name, a.params["hidden"], a.directory) for a in artifacts()] == [
+        ("cuda-sm90", 64, None), ("cuda-sm90", 128, None)]
+    assert torch.isnan(y).all()
+    launch(scale, x, factor, y, hidden=64)   # afterwards calls run again
+    assert torch.equal(y, x.float() * factor[:, None])
