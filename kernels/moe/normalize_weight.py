@@ -9,8 +9,6 @@ A row of zeros gives denominator 1e-20 and weights 0; NaN and inf stay in their 
 Replaces ``tile_kernels.moe.normalize_weight`` of TileKernels 1.0.0.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -10,8 +10,6 @@ Replaces ``tile_kernels.moe.topk_gate`` of TileKernels 1.0.0, which repeats an i
 above -inf, and does not say what becomes of NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -10,8 +10,7 @@ Replaces ``tile_kernels.transpose.transpose`` and ``batched_transpose`` of TileK
 are multiples of 64 and row strides that are multiples of 4.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,8 +21,10 @@ from monotile.targets.kernel import kernel
 from monotile.targets.launch import launch
 from monotile.targets.tiling import Tiling
 
-VECTOR_BYTES = 16                        # the widest access of any target; wider alignment changes nothing
-SIZE_DIVISORS = (256, 128, 64, 16, 1)    # what a build may know of a size: whole tiles, whole vectors, or nothing
+MAX_BLOCKS = 65535              # of a CUDA grid in its second and third dimension
+MAX_ROWS = 1 << 21              # of a launch, so that no tile of 64 rows or more passes MAX_BLOCKS
+MAX_STRIDE = (1 << 31) - 1      # strides are 32-bit numbers; the offsets made of them are not
+SIZE_DIVISORS = (256, 128, 1)   # what a build knows of a size: that it is whole tiles of up to 256 or 128, or nothing
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32}   # bits are moved, so each width is one integer type
 
 
@@ -33,11 +34,9 @@ def _live_bytes(tile: Tiling, item_bytes: int, **_: int) -> int:
 
 @kernel("transpose.batched_transpose", tiling=Tiling(rows=128, row_bytes=256, pad_bytes=0, threads=256),
         live_bytes=_live_bytes)
-def batched_transpose_kernel(item_bytes: int, row_divisor: int, column_divisor: int, stride_divisor: int, *,
-                             tile: Tiling) -> Any:
-    """The divisors are known factors of the sizes and of every stride: they make bounds checks and narrow accesses
-    unnecessary, and change no result. ``pad_bytes`` spreads a column of the tile over the banks of a GPU's shared
-    memory; a vector unit that transposes whole blocks wants none.
+def batched_transpose_kernel(item_bytes: int, row_divisor: int, column_divisor: int, *, tile: Tiling) -> Any:
+    """The divisors are known factors of the sizes, which make bounds checks unnecessary. ``pad_bytes`` spreads a
+    column of the tile over the banks of a GPU's shared memory; a vector unit that transposes whole blocks wants none.
     """
     batches, rows, columns = T.dynamic("batches"), T.dynamic("rows"), T.dynamic("columns")
     batch_stride, row_stride = T.dynamic("batch_stride"), T.dynamic("row_stride")
@@ -55,10 +54,6 @@ def batched_transpose_kernel(item_bytes: int, row_divisor: int, column_divisor: 
                       threads=tile.threads) as (column_block, row_block, batch):
             T.assume(rows % row_divisor == 0)
             T.assume(columns % column_divisor == 0)
-            T.assume(row_stride % stride_divisor == 0)
-            T.assume(batch_stride % stride_divisor == 0)
-            T.assume(out_row_stride % stride_divisor == 0)
-            T.assume(out_batch_stride % stride_divisor == 0)
             taken = T.alloc_shared((height, pitch), dtype)
             turned = T.alloc_fragment((width, height), dtype)
             for i, j in T.Parallel(height, width):
@@ -111,21 +106,26 @@ def transpose_into(x: torch.Tensor, out: torch.Tensor) -> None:
     if x.numel() == 0:
         return
     plain = INTEGERS[item_bytes]
-    launch(batched_transpose_kernel, x.view(plain), out.view(plain), item_bytes=item_bytes,
-           row_divisor=_size_divisor(x.shape[1]), column_divisor=_size_divisor(x.shape[2]),
-           stride_divisor=_stride_divisor(x, out))
+    for part, out_part in launches(x.view(plain), out.view(plain)):
+        launch(batched_transpose_kernel, part, out_part, item_bytes=item_bytes,
+               row_divisor=_size_divisor(part.shape[1]), column_divisor=_size_divisor(part.shape[2]))
+
+
+def launches(x: torch.Tensor, out: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The parts that one launch each can take: nearly always the whole."""
+    far = max(x.stride(0), out.stride(0)) > MAX_STRIDE
+    batches = 1 if far else MAX_BLOCKS
+    for row in range(0, x.shape[1], MAX_ROWS):
+        for batch in range(0, x.shape[0], batches):
+            part = x[batch:batch + batches, row:row + MAX_ROWS]
+            out_part = out[batch:batch + batches, :, row:row + MAX_ROWS]
+            yield (_alone(part), _alone(out_part)) if far else (part, out_part)
+
+
+def _alone(x: torch.Tensor) -> torch.Tensor:
+    """A batch of one without a batch stride."""
+    return x.as_strided(x.shape, (0, *x.stride()[1:]))
 
 
 def _size_divisor(size: int) -> int:
     return next(d for d in SIZE_DIVISORS if size % d == 0)
-
-
-def _stride_divisor(*tensors: torch.Tensor) -> int:
-    """The widest access, in elements, that every row of these tensors starts at a multiple of."""
-    item_bytes = tensors[0].element_size()
-    divisor = VECTOR_BYTES // item_bytes
-    for tensor in tensors:
-        for place in (*tensor.stride()[:-1], tensor.data_ptr() // item_bytes):
-            while place % divisor:
-                divisor //= 2
-    return divisor
