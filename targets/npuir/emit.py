@@ -29,7 +29,7 @@ from monotile.targets.npuir.context import (
 from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, block_elements
 from monotile.targets.npuir.reductions import Reductions
 from monotile.targets.npuir.scalars import Scalars
-from monotile.targets.npuir.tir import Expr, call_name, children, constant_int, kind, linear, loads
+from monotile.targets.npuir.tir import Expr, call_name, constant_int, kind, linear, loads, variables
 from monotile.targets.npuir.transfers import Transfers
 from monotile.targets.npuir.vectors import Vectors
 
@@ -279,6 +279,8 @@ class _Function:
         self._resolve_all(node.value)
         if not self.context.axes or not self.context.depends_on_axes(node.value):
             self.context.environment[hash(node.var)] = self.scalars.value(node.value)
+            if not loads(node.value) and str(node.var.dtype) in ("int32", "int64"):
+                self.context.analyzer.bind(node.var, node.value)   # so that bounds see through the name
         else:
             self._statement(lambda: self._bind_tile(node), node)
 
@@ -316,12 +318,12 @@ class _Function:
             body()
         except Misaligned as problem:
             fresh = {m.label for m in self._tiles(node) if self._can_pad(m)} - layouts.buffers
-            maker = context.made_by.get(problem.memory.name, number)
             if fresh:
                 layouts.buffers |= fresh
                 raise Restart from problem
-            if maker != number and maker not in layouts.statements:   # a let-bound tile of an earlier statement
-                layouts.statements.add(maker)
+            makers = self._let_bound_makers(node) - layouts.statements
+            if makers:
+                layouts.statements |= makers
                 raise Restart from problem
             if context.pad_temporaries:
                 raise
@@ -332,6 +334,12 @@ class _Function:
             self._statement(body, node)
         finally:
             context.cache.clear()
+
+    def _let_bound_makers(self, node: Any) -> set[int]:
+        """The statements that made the let-bound tiles which this one uses."""
+        bound = (self.context.environment.get(hash(v)) for v in _variables(getattr(node, "value", None)))
+        return {self.context.made_by[v.memory.name] for v in bound
+                if isinstance(v, View) and v.memory.name in self.context.made_by}
 
     def _can_pad(self, memory: OnChip) -> bool:
         return len(memory.shape) > 1 and memory.shape[-1] % block_elements(memory.element) != 0 \
@@ -578,7 +586,7 @@ class _Function:
                 and (not order or value.strides[order[-1]] == 1):
             source = value
         else:
-            source = self.context.temporary(order, dtype, f"{memory.label} tile")
+            source = self.context.temporary(order, dtype, f"{memory.label} tile", by_rows=True)
             self.vectors.assign(source, value)
         clips = {axis: name for axis, (name, _) in self.context.clips.items()}
         self.transfers.store(window, source, clips)
@@ -699,9 +707,7 @@ def _stores(node: Any) -> list[Any]:
 
 
 def _variables(expr: Expr) -> list[Any]:
-    from monotile.targets.npuir.tir import variables
-
-    return variables(expr)
+    return [] if expr is None else variables(expr)
 
 
 def _buffers(node: Any) -> list[Any]:
@@ -734,4 +740,4 @@ def _one_line(node: Any) -> str | None:
     return " ".join(line.strip() for line in lines[-3:])[:300]
 
 
-__all__ = ["Emitted", "emit", "children"]
+__all__ = ["Emitted", "emit"]

@@ -138,7 +138,22 @@ def coalesce(views: Sequence[View]) -> list[View]:
 
 
 def row_pitch(columns: int, element: str) -> int:
-    return round_up(columns, block_elements(element))
+    """Elements from row to row of a padded tile. A mask's rows follow those of the 32-bit tiles it comes from."""
+    return round_up(columns, block_elements("i32" if element == "i1" else element))
+
+
+def whole_rows(views: Sequence[View]) -> list[View]:
+    """Views of tiles padded alike, widened to their padding, so that the rows become one run.
+
+    Instructions of one dimension then take them in one piece; the padding is computed along and never read out.
+    """
+    extents, strides = views[0].extents, [v.strides for v in views]
+    if len(extents) < 2:
+        return list(views)
+    pitch = strides[0][-2]
+    if pitch <= extents[-1] or any(s[-1] != 1 or s[-2] != pitch for s in strides):
+        return list(views)
+    return [replace(v, extents=(*extents[:-1], pitch)) for v in views]
 
 
 def layout(shape: Sequence[int], element: str, padded: bool) -> tuple[int, tuple[int, ...]]:

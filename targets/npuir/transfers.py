@@ -140,7 +140,7 @@ class Transfers:
         window = self.window(buffer, indices)
         memory, order = window.memory, window.order()
         if into is None or into.dtype != dtype or into.order != order:
-            into = self.context.temporary(order, dtype, f"{memory.label} tile")
+            into = self.context.temporary(order, dtype, f"{memory.label} tile", by_rows=True)
         short = window.short
         if window.present is not None:   # nothing there is the shortest of tails
             absent = self.writer.define(

@@ -25,6 +25,7 @@ from monotile.targets.npuir.memory import (
     common_order,
     round_up,
     same_place,
+    whole_rows,
 )
 from monotile.targets.npuir.mlir import FLOATS, ITEM_BITS, memref
 from monotile.targets.npuir.scalars import Scalars
@@ -96,7 +97,7 @@ class Vectors:
                 fixed = list(operands)
                 fixed[position] = self.arrange(operand, tuple(a for a in order if a in operand.axes))
                 return self.apply(operation, fixed, out, attributes, inline_broadcast, text, max_rank)
-        merged = coalesce([v.select(order) for v in [*views, out]])
+        merged = coalesce(whole_rows([v.select(order) for v in [*views, out]]))
         if not merged[0].extents:   # one element: vectors of length one
             merged = [replace(v, extents=(1,), strides=(1,)) for v in merged]
         if operation in FLAT_ONLY or out.element == "i1" or any(v.element == "i1" for v in views):
@@ -220,9 +221,18 @@ class Vectors:
                 break
         out = self.context.temporary(tuple(target), view.dtype, "broadcast")
         merged = coalesce([view.select(target), out.select(target)])
-        dims = [d for d in range(len(merged[0].extents)) if merged[0].strides[d] == 0]
-        self._looped("vbrc", [merged[0]], merged[1], f" broadcast_dims = {dims}", None, MAX_RANK)
+        self._broadcast(*merged)
         return self.spread(out, order)
+
+    def _broadcast(self, source: View, target: View) -> None:
+        """One vbrc; outer axes that both sides have become a loop, as the library broadcasts in two dimensions."""
+        rank = len(target.extents)
+        dims = [d for d in range(rank) if source.strides[d] == 0]
+        if rank > 2 and dims == [rank - 1]:
+            self.turns(target.extents[0], lambda step: self._broadcast(
+                self.step_into(source, step), self.step_into(target, step)))
+            return
+        self._looped("vbrc", [source], target, f" broadcast_dims = {dims}", None, MAX_RANK)
 
     def _spread_element(self, view: View, axes: tuple[int, ...]) -> View:
         """One element of UB over a whole tile: read it with the scalar unit, then fill."""

@@ -105,7 +105,7 @@ def lay_out(scale: torch.Tensor, column_major: bool, packed: bool) -> torch.Tens
     """(tokens, groups) float32 scales in the layout asked for."""
     tokens, groups = scale.shape
     if not column_major:
-        return scale
+        return scale.new_empty(scale.shape).copy_(scale)
     pitch = -(-tokens // 4) * 4
     if packed:
         exponent = torch.nn.functional.pad((scale.view(torch.int32) >> 23) & 255, (0, (-groups) % 4))
