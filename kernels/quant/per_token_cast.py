@@ -276,7 +276,7 @@ def _recast_live_bytes(tile: Tiling, hidden: int, group: int, fmt: str, source: 
     return _live_bytes(tile, hidden=hidden, group=group, fmt=fmt) + tile.tokens * width * (1 + decoded)
 
 
-@kernel("quant.per_token_recast", tiling=Tiling(tokens=4, width=1024, threads=128), live_bytes=_recast_live_bytes)
+@kernel("quant.per_token_recast", tiling=Tiling(tokens=2, width=1024, threads=128), live_bytes=_recast_live_bytes)
 def per_token_recast_kernel(hidden: int, row_stride: int, group: int, source: str, source_rows: int,
                             source_columns: int, source_scales: str, fmt: str, scales: str, rounded: bool,
                             values: bool, *, tile: Tiling) -> Any:

@@ -87,13 +87,12 @@ def layout_of(scales: torch.Tensor, block: tuple[int, int], name: str = "x_sf") 
     """The layout of scales that come with a quantised tensor, told by dtype and strides."""
     if scales.dim() != 2:
         raise ValueError(f"{name} must have 2 dimensions, got shape {tuple(scales.shape)}")
-    column = scales.stride(0) == 1 and scales.shape[0] != 1 or scales.dtype == torch.int32
     if scales.dtype == torch.int32:
         kind = PACKED
     elif scales.dtype != torch.float32:
         raise ValueError(f"{name} must be float32, or int32 (packed ue8m0), got {scales.dtype}")
     else:
-        kind = COLUMN if column and scales.shape[1] > 1 else ROW
+        kind = COLUMN if scales.shape[1] > 1 and scales.stride(0) == 1 and scales.stride(1) != 1 else ROW
     if kind == ROW and scales.shape[1] > 1 and scales.stride(1) != 1:
         raise ValueError(f"{name} must be row-major or column-major, got strides {scales.stride()}")
     return ScaleLayout(kind, *block)
