@@ -172,9 +172,14 @@ _SINKHORN_CHECKS = [{"tokens": t} for t in TOKENS]
 
 
 def _peer_forward(tk: Any, x: torch.Tensor) -> torch.Tensor:
-    importlib.import_module("tile_kernels.modeling.mhc.ops")
+    if hasattr(tk.mhc, "mhc_sinkhorn_fwd"):   # 2.x
+        out = torch.empty_like(x)
+        tk.mhc.mhc_sinkhorn_fwd(x, out, _REPEAT, _EPS)
+        return out
+    ops = importlib.import_module("tile_kernels.modeling.mhc.ops.sinkhorn")
     with torch.no_grad():
-        return tk.modeling.mhc.ops.sinkhorn_normalize(x, _REPEAT, _EPS)
+        result: torch.Tensor = ops.sinkhorn_normalize(x, _REPEAT, _EPS)
+    return result
 
 
 @add("sinkhorn forward", {"tokens": 16384}, lambda x: monotile.mhc.mhc_sinkhorn_fwd(x, _REPEAT, _EPS),
@@ -185,10 +190,14 @@ def _logits(generator: torch.Generator, tokens: int) -> Tensors:
 
 
 def _peer_backward(tk: Any, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The peer's backward is reached through autograd; its forward runs too, and is measured with it."""
-    importlib.import_module("tile_kernels.modeling.mhc.ops")
+    if hasattr(tk.mhc, "mhc_sinkhorn_bwd"):   # 2.x
+        out = torch.empty_like(x)
+        tk.mhc.mhc_sinkhorn_bwd(grad, x, out, _REPEAT, _EPS)
+        return out
+    # 1.x is reached through autograd only: its forward runs too, and is measured with it
+    ops = importlib.import_module("tile_kernels.modeling.mhc.ops.sinkhorn")
     x = x.detach().requires_grad_()
-    (grad_x,) = torch.autograd.grad(tk.modeling.mhc.ops.sinkhorn_normalize(x, _REPEAT, _EPS), x, grad)
+    (grad_x,) = torch.autograd.grad(ops.sinkhorn_normalize(x, _REPEAT, _EPS), x, grad)
     return grad_x
 
 

@@ -111,8 +111,8 @@ class Function:
                 module, function = ctypes.c_void_p(), ctypes.c_void_p()
                 status = lib.cuModuleLoadData(ctypes.byref(module), self._cubin)
                 if status:
-                    raise LoweringError(self.op, "cuda", "load", f"the driver refuses the cubin: {self._error(status)}; "
-                                        "a driver older than the CUDA toolkit's may be the cause")
+                    raise LoweringError(self.op, "cuda", "load", f"the driver refuses the cubin: {self._error(status)} "
+                                        "(a driver older than the CUDA toolkit's may be the cause)")
                 self._must(lib.cuModuleGetFunction(ctypes.byref(function), module, self._name.encode()),
                            "cuModuleGetFunction")
                 if self._shared > _STATIC_SHARED:

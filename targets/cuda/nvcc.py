@@ -38,7 +38,8 @@ def find() -> str:
             found = shutil.which("nvcc", path=f"{home}/bin")
     if found is None:
         raise ToolchainMissing(f"compiling for CUDA needs nvcc, which was looked for in {', '.join(looked)}: install "
-                               f"the CUDA toolkit ({_MINIMUM[0]}.{_MINIMUM[1]} or newer) and add its bin folder to PATH")
+                               f"the CUDA toolkit, {_MINIMUM[0]}.{_MINIMUM[1]} or newer, and add its bin folder to "
+                               "PATH")
     return found
 
 

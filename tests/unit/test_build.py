@@ -82,7 +82,7 @@ def test_lower_text_finds_the_kernel_by_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernel_module, "_registry", {"test.negate": NEGATE})
     assert "negate_kernel" in lower_text("test.negate", "cuda", hidden=64)
     assert "hacc.target" in lower_text("test.negate", ASCEND_910C, hidden=64)
-    with pytest.raises(ValueError, match="no kernel 'test.unknown'"):
+    with pytest.raises(ValueError, match=r"no kernel 'test.unknown'"):
         lower_text("test.unknown", "cuda", hidden=64)
 
 

@@ -179,5 +179,5 @@ def test_a_kernel_has_one_grid() -> None:
         with T.Kernel(4, threads=32) as i:
             x[i] = 2.0
 
-    with pytest.raises(ValueError, match="exactly one T.Kernel, this one has 2"):
+    with pytest.raises(ValueError, match=r"exactly one T.Kernel, this one has 2"):
         sizes.grid(two)
