@@ -11,7 +11,10 @@ Parameters are compile-time numbers (sizes, formats); what changes from call to 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from monotile.compat.capability import capabilities
@@ -48,16 +51,34 @@ class Kernel:
     def trace(self, target: Target, tile: Tiling, params: Mapping[str, Any]) -> Any:
         """The PrimFunc. Of the target, only what compat's macros ask for is visible to the source."""
         try:
-            with capabilities(target.hardware_casts):
+            with capabilities(target.hardware_casts), _without_dumps():
                 return self.builder(**params, tile=tile)
         except MonotileError:
             raise
-        except Exception as error:   # TileLang's front end raises many types; the reader needs the kernel's name
-            raise LoweringError(op=self.op, target=target.name, stage="trace",
-                                reason=f"{type(error).__name__}: {error}") from error
+        except Exception as error:   # TileLang's front end raises many types; the reader needs kernel and line
+            statement, line = self._place(error)
+            raise LoweringError(self.op, target.name, "trace", f"{type(error).__name__}: {error}", statement,
+                                line) from error
+
+    def _place(self, error: Exception) -> tuple[str | None, str | None]:
+        """The last statement of the kernel's own file that was on its way, and where that is."""
+        own = [frame for frame in traceback.extract_tb(error.__traceback__)
+               if frame.filename == self.builder.__code__.co_filename]
+        return (own[-1].line, f"{own[-1].filename}:{own[-1].lineno}") if own else (None, None)
 
     def __repr__(self) -> str:
         return f"<kernel {self.op}({', '.join(self.params)})>"
+
+
+@contextmanager
+def _without_dumps() -> Iterator[None]:
+    """TileLang's front end logs its whole generated program before it raises; the error says enough."""
+    logger = logging.getLogger("tilelang.language.eager.builder")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def kernel(op: str, *, tiling: Tiling, live_bytes: Callable[..., int]) -> Callable[[Callable[..., Any]], Kernel]:

@@ -1,5 +1,6 @@
 """Kernels, their registry, and what is read from a PrimFunc: signature, symbols, grid."""
 
+import linecache
 import subprocess
 import sys
 from typing import Any
@@ -93,7 +94,25 @@ def test_two_targets_trace_the_same_function(registered: Kernel) -> None:
     tvm.ir.assert_structural_equal(one, two, map_free_vars=True)
 
 
-def test_an_error_of_the_front_end_names_the_kernel(registered: Kernel) -> None:
+def test_an_error_of_the_front_end_names_kernel_statement_and_line(capfd: pytest.CaptureFixture[str]) -> None:
+    def wrong(*, tile: Tiling) -> Any:
+        @T.prim_func
+        def kernel(x: T.Tensor[(8,), T.float32]):
+            with T.Kernel(8, threads=32) as i:
+                rows = T.alloc_fragment((8,), T.float32)
+                T.reduce_sum(rows, x, dim=7)
+                x[i] = 1.0
+        return kernel
+
+    with pytest.raises(LoweringError, match=r"test.wrong on ascend-910b: trace failed: ValueError") as caught:
+        Kernel("test.wrong", wrong, TILE, lambda tile: 0).trace(ASCEND_910B, TILE, {})
+    assert caught.value.statement == "T.reduce_sum(rows, x, dim=7)"
+    name, line = str(caught.value.line).rsplit(":", 1)
+    assert name == __file__ and "T.reduce_sum" in linecache.getline(name, int(line))
+    assert "make_closure" not in "".join(capfd.readouterr()), "TileLang's dump reached the user"
+
+
+def test_a_missing_parameter_is_named(registered: Kernel) -> None:
     with pytest.raises(LoweringError, match=r"test.copy on ascend-910b: trace failed: TypeError.*hidden"):
         registered.trace(ASCEND_910B, TILE, {})
 
