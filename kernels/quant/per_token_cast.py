@@ -37,13 +37,14 @@ LARGEST = {"e4m3": lowbit.E4M3_MAX, "e2m1": lowbit.E2M1_MAX}
 SMALLEST_AMAX = {"e4m3": 1e-4, "e2m1": 6.0 * 2.0**-126}   # keeps the scale a normal number
 OUT_DTYPE = {"e4m3": torch.float8_e4m3fn, "e2m1": torch.int8}
 GROUPS = (16, 32, 64, 128)
+WHOLE_ROW = 1024   # a row's width is a multiple of this: whole vectors for each thread, whole blocks of its scales
 
 
 # ---------------------------------------------------------------------- what the sources share
 def tile_width(hidden: int, group: int, tile: Tiling) -> int:
     """Columns of a tile: a power of two of groups up to ``tile.width``, or the whole row where that is one group."""
     if group == hidden:
-        return ceil_div(hidden, 2 * tile.threads) * 2 * tile.threads   # a pair of columns for each thread
+        return scale_layout.align(hidden, WHOLE_ROW)
     width = group
     while width < hidden and width < tile.width:
         width *= 2

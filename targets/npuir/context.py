@@ -6,9 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, block_elements, layout
+from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, block_elements, layout, round_up
 from monotile.targets.npuir.mlir import Writer, memref
 from monotile.targets.npuir.tir import Expr, constant_int, kind
+
+
+# The library's casts to 8 bits write pieces of 32 rows of 32 bytes whatever the size of their result.
+NARROWING_BYTES = 1024
 
 
 class Refused(Exception):
@@ -98,6 +102,8 @@ class Context:
     def allocate(self, shape: tuple[int, ...], dtype: str, label: str, padded: bool | None = None) -> OnChip:
         element = ELEMENT[dtype]
         size, strides = layout(shape, element, label in self.layouts.buffers if padded is None else padded)
+        if element == "i8":
+            size = round_up(size, NARROWING_BYTES)
         kind = memref([size], element, "ub")
         name = self.writer.define(f"memref.alloc() : {kind}", stem="ub")
         if len(shape) > 1 and strides[-2] != shape[-1] and element != "i1":
@@ -105,13 +111,17 @@ class Context:
             self.writer.add(f"hivm.hir.vbrc ins({self.writer.constant(0, element)} : {element}) outs({name} : {kind})")
         return OnChip(name, size, element, shape, strides, label)
 
-    def temporary(self, order: tuple[int, ...], dtype: str, label: str = "temporary", by_rows: bool = False) -> View:
+    def temporary(self, order: tuple[int, ...], dtype: str, label: str = "temporary", by_rows: bool = False,
+                  spacing: int = 1) -> View:
         """A fresh tile over the given axes of the nest, laid out in that order.
 
         ``by_rows``: rows will be addressed one by one (by a DMA, say). Elsewhere a narrow type whose 32-bit rows are
         whole blocks is left dense, so that it merges into one run with the 32-bit tiles it comes from.
+        ``spacing``: elements from one to the next along the last axis.
         """
         shape = tuple(self.extents[a] for a in order) or (1,)
+        if spacing > 1:
+            shape = (*shape, spacing)
         padded = self.pad_temporaries and (by_rows or shape[-1] % block_elements("i32") != 0)
         memory = self.allocate(shape, dtype, label, padded=padded)
         self.made_by[memory.name] = self.statement

@@ -53,12 +53,19 @@ class Reductions:
             return
         outer = [a for a in source.order if a != axis and source.strides[a] > source.strides[axis]]
         inner = [a for a in source.order if a != axis and source.strides[a] < source.strides[axis]]
-        if not inner:
+        if not inner and self._dense_fragments(source, axis):
+            self._slices(source, result, kind, axis)
+        elif not inner:
             self._last(source, result, kind, [*outer, axis])
         elif not outer:
             self._first(source, result, kind, [axis, *inner])
         else:
             self._middle(source, result, kind, outer, axis, inner)
+
+    def _dense_fragments(self, source: View, axis: int) -> bool:
+        """Rows of a reshaped tile that are no whole blocks: they cannot be padded, and are gathered slice by slice."""
+        ragged = source.extents[axis] % block_elements(source.element) != 0
+        return ragged and len(source.axes) > 1 and source.memory.label in self.context.aliased
 
     def _last(self, source: View, result: View, kind: str, order: list[int]) -> None:
         """[rows, columns] -> [rows, 1]"""
@@ -126,7 +133,7 @@ class Reductions:
         def slice_at(step: int) -> View:
             strides = tuple(0 if a == axis else s for a, s in enumerate(source.strides))
             offset = replace(source.offset, constant=source.offset.constant + step * source.strides[axis])
-            return replace(source, offset=offset, strides=strides)
+            return self.vectors.contiguous(replace(source, offset=offset, strides=strides))
 
         self.vectors.apply(_COMBINE[kind], [slice_at(0), slice_at(1)], result)
         for step in range(2, source.extents[axis]):

@@ -120,7 +120,7 @@ def _run(command: list[str], op: str, chip: str) -> subprocess.CompletedProcess[
 
 def _first_error(stderr: str) -> str:
     for line in stderr.splitlines():
-        if "error" in line.lower() and "hivmc" not in line:
+        if "error" in line.lower() and "hivmc" not in line and "Failed to run" not in line:
             return re.sub(r'loc\("[^"]*/([^"/]+)":', r'loc("\1":', line.strip())[:400]
     return (stderr.strip().splitlines() or ["the compiler wrote no final IR and no message"])[-1][:400]
 

@@ -8,15 +8,17 @@ the producer of the loading pipe's buffer and defeat double buffering.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused, Scalar
-from monotile.targets.npuir.memory import Global, Offset, View, agrees, block_elements
+from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused
+from monotile.targets.npuir.memory import ELEMENT, Global, Offset, View, agrees, block_elements
 from monotile.targets.npuir.mlir import memref
 from monotile.targets.npuir.scalars import Scalars
 from monotile.targets.npuir.tir import Expr, constant_int, linear
+
+if TYPE_CHECKING:
+    from monotile.targets.npuir.vectors import Vectors
 
 
 @dataclass
@@ -40,13 +42,18 @@ class Window:
         """The axes that move through the tensor, outermost first."""
         return tuple(a for a, extent in zip(self.axes, self.extents) if extent > 1)
 
+    def steps(self) -> bool:
+        """Does the innermost moving axis step over elements?"""
+        moving = [stride for stride, extent in zip(self.strides, self.extents) if extent > 1]
+        return bool(moving) and moving[-1] != 1
+
 
 class Transfers:
     def __init__(self, context: Context, scalars: Scalars) -> None:
         self.context = context
         self.writer = context.writer
         self.scalars = scalars
-        self.fill: Callable[[View, Scalar], None]   # set by Vectors: zeroing a tile is vector work
+        self.vectors: Vectors   # set by Vectors: zeroing and spreading tiles is vector work
 
     # ------------------------------------------------------------------ the place in global memory
     def window(self, buffer: Any, indices: list[Expr]) -> Window:
@@ -139,7 +146,10 @@ class Transfers:
         """The tile in UB; reads outside the tensor give 0."""
         window = self.window(buffer, indices)
         memory, order = window.memory, window.order()
-        if into is None or into.dtype != dtype or into.order != order:
+        if window.steps():
+            into = self._block_each(window, dtype)
+            self._zero(into)   # the gaps too: gathering the elements reads the whole tile
+        elif into is None or into.dtype != dtype or into.order != order:
             into = self.context.temporary(order, dtype, f"{memory.label} tile", by_rows=True)
         short = window.short
         if window.present is not None:   # nothing there is the shortest of tails
@@ -150,7 +160,7 @@ class Transfers:
             self._move("load", window, into, clipped=False)
             return into
         with self.writer.block(f"scf.if {short}"):
-            self.fill(into, self.context.element_constant(0, into.element))
+            self._zero(into)
             if window.present is not None:
                 with self.writer.block(f"scf.if {window.present}"):
                     self._move("load", window, into, clipped=True)
@@ -160,9 +170,26 @@ class Transfers:
             self._move("load", window, into, clipped=False)
         return into
 
+    def _zero(self, into: View) -> None:
+        zero = self.context.element_constant(0, into.element)
+        if into.axes and into.strides[into.order[-1]] != 1:
+            self.vectors.fill_whole(into.memory, into.dtype, zero)
+        else:
+            self.vectors.fill(into, zero)
+
+    def _block_each(self, window: Window, dtype: str) -> View:
+        """A tile whose every element has a 32-byte block: where the DMA steps over elements of global memory."""
+        block = block_elements(ELEMENT[dtype])
+        order = window.order()
+        return self.context.temporary(order, dtype, f"{window.memory.label} steps", by_rows=True, spacing=block)
+
     # ------------------------------------------------------------------ store
     def store(self, window: Window, source: View, clips: dict[int, str]) -> None:
         """Write a tile; what lies outside the tensor, or past a guard (``clips``: axis -> SSA extent), is dropped."""
+        if window.steps():
+            spaced = self._block_each(window, source.dtype)
+            self.vectors.space_out(source, spaced)
+            source = spaced
         present = [window.present] if window.present is not None else []
         for position, axis in enumerate(window.axes):
             guard = clips.get(axis)
@@ -210,8 +237,9 @@ class Transfers:
                 self._emit_move(operation, memory, there, sizes[1:], strides[1:], tile,
                                 Offset(offset.constant, name, multiple), inner[1:])
             return
-        if strides[-1] != 1 and sizes[-1] != 1:
-            raise Refused(f"{memory.label} is read or written in steps of {strides[-1]} elements; the DMA moves rows")
+        if strides[-1] != 1 and sizes[-1] != 1:   # element by element, each in its own block
+            self._emit_move(operation, memory, place, [*sizes, 1], [*strides, 1], tile, offset, [*inner, 1])
+            return
         block = block_elements(memory.element)
         rows = [s for n, s in zip(sizes[:-1], inner[:-1]) if n != 1]
         if inner[-1] != 1 and sizes[-1] != 1:

@@ -77,7 +77,7 @@ class Vectors:
         self.writer = context.writer
         self.scalars = scalars
         self.transfers = transfers
-        transfers.fill = self.fill
+        transfers.vectors = self
         self.kept: dict[object, View] = {}   # tiles made in the turn prologue
 
     # ------------------------------------------------------------------ instructions
@@ -201,6 +201,19 @@ class Vectors:
     # ------------------------------------------------------------------ making tiles
     def fill(self, out: View, value: Scalar) -> None:
         self.apply("vbrc", [self.scalars.for_tile(value, out.element)], out)
+
+    def fill_whole(self, memory: OnChip, dtype: str, value: Scalar) -> None:
+        """The whole allocation, padding included."""
+        flat = View(memory, dtype, Offset(), (memory.size,), (1,))
+        self._looped("vbrc", [self.scalars.for_tile(value, memory.element)], flat, "", None, 1)
+
+    def space_out(self, source: View, spaced: View) -> None:
+        """Each element to the start of its own 32-byte block."""
+        order, block = spaced.order, block_elements(source.element)
+        source = self.contiguous(source)
+        thin, wide = source.select(order), spaced.select(order)
+        self._broadcast(*coalesce([replace(thin, extents=(*thin.extents, block), strides=(*thin.strides, 0)),
+                                   replace(wide, extents=(*wide.extents, block), strides=(*wide.strides, 1))]))
 
     def spread(self, view: View, order: Sequence[int]) -> View:
         """The view broadcast to a tile that varies over every axis in ``order``."""

@@ -360,6 +360,28 @@ def test_row_stride() -> None:
     check(build, [x], [np.ascontiguousarray(x[:, :64])], [21, 100])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16"])
+def test_columns_of_global_memory(dtype: str) -> None:
+    """A single column is read and written element by element, each through its own 32-byte block."""
+    def build() -> Any:
+        n = T.dynamic("n")
+
+        @T.prim_func
+        def kernel(x: T.Tensor[(n, 5), dtype], y: T.Tensor[(n, 3), dtype]):
+            with T.Kernel(T.ceildiv(n, 16), threads=128) as block:
+                a = T.alloc_shared((16,), dtype)
+                for t in T.Parallel(16):
+                    a[t] = x[block * 16 + t, 2]
+                for t in T.Parallel(16):
+                    y[block * 16 + t, 1] = a[t]
+        return kernel
+
+    x = integers(37, 5, low=0, high=60000).astype({"float32": f32, "int32": i32, "bfloat16": np.uint16}[dtype])
+    want = np.full((37, 3), 77, x.dtype)
+    want[:, 1] = x[:, 2]
+    check(build, [x], [want], [37])
+
+
 def test_split_index_and_reshape() -> None:
     def build() -> Any:
         n = T.dynamic("n")
