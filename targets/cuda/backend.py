@@ -1,7 +1,7 @@
 """The ``cuda`` backend: TileLang lowers, nvcc compiles, the driver launches.
 
-Text comes out anywhere, a cubin wherever there is an nvcc, and a call needs a GPU but, once a kernel is in the cache,
-no compiler. Files of a compiled kernel: ``kernel.cubin`` and ``compiled.json`` (registers, spills, shared memory).
+Text comes out anywhere, a cubin wherever there is an nvcc (its version is part of the cache's key, so that it must be
+there for a cached cubin too), and a call needs a GPU. Files of a compiled kernel: ``kernel.cubin`` and ``compiled.json`` (registers, spills, shared memory).
 """
 
 from __future__ import annotations

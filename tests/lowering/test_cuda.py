@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -359,6 +360,59 @@ def test_an_error_of_the_driver_is_one_sentence(call: str, error: type[Exception
     with pytest.raises(error, match=message):
         _function(lib).launch(0, 0, (1, 1, 1), [0, 0, 0, 0])
     assert lib.stack == [0]
+
+
+STUB = r"""
+#include <string.h>
+static void *current;
+unsigned grid[3], block[3], shared; unsigned long size; char packed[256]; void *stream;
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)0x7f0000000011; return 0; }
+int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int cuCtxPushCurrent_v2(void *context) { current = context; return 0; }
+int cuCtxPopCurrent_v2(void **context) { *context = current; current = 0; return 0; }
+int cuModuleLoadData(void **module, const void *image) {
+  if (memcmp(image, "\x7f" "ELF\0rest", 9)) return 200;
+  *module = (void *)0x7f0000000022; return 0;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  if (module != (void *)0x7f0000000022 || strcmp(name, "kernel")) return 500;
+  *function = (void *)0x7f0000000033; return 0;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) { return attribute == 8 ? 0 : 1; }
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned bytes, void *on, void **params, void **extra) {
+  if (function != (void *)0x7f0000000033 || current != (void *)0x7f0000000011 || params) return 400;
+  if (extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return 1;
+  grid[0] = gx; grid[1] = gy; grid[2] = gz; block[0] = bx; block[1] = by; block[2] = bz;
+  shared = bytes; stream = on; size = *(unsigned long *)extra[3]; memcpy(packed, extra[1], size);
+  return 0;
+}
+int cuGetErrorName(int status, const char **name) { *name = "CUDA_ERROR_FROM_STUB"; return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here: the driver's ABI is tried in Python only")
+def test_the_driver_is_called_by_its_c_abi(tmp_path: Path) -> None:
+    """Against a shared library in place of libcuda: widths of pointers and numbers as C sees them."""
+    source, stub = tmp_path / "stub.c", tmp_path / "libstub.so"
+    source.write_text(STUB)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(stub), str(source)], check=True)
+    lib = driver._declare(ctypes.CDLL(str(stub)))
+    image = b"\x7fELF\0rest"
+    function = Function(image, "kernel", "test.op", (128, 2, 1), 100_000, ["tensor", "int32", "tensor", "int64"], lib)
+    addresses = 0x7FFF_1234_5678, 0xFFFF_FFFF_0000_0010
+    function.launch(0, 0x5555_0000_1111, (2**31 - 1, 65535, 3), [addresses[0], -3, addresses[1], 2**40])
+    size = ctypes.c_ulong.in_dll(lib, "size").value
+    packed = bytes((ctypes.c_char * 256).in_dll(lib, "packed"))[:size]
+    assert struct.unpack("<Qi4xQq", packed) == (addresses[0], -3, addresses[1], 2**40)
+    assert list((ctypes.c_uint * 3).in_dll(lib, "grid")) == [2**31 - 1, 65535, 3]
+    assert list((ctypes.c_uint * 3).in_dll(lib, "block")) == [128, 2, 1]
+    assert ctypes.c_uint.in_dll(lib, "shared").value == 100_000
+    assert ctypes.c_void_p.in_dll(lib, "stream").value == 0x5555_0000_1111
+    with pytest.raises(LoweringError, match=r"CUDA_ERROR_FROM_STUB \(200\)"):
+        Function(b"not a cubin", "kernel", "test.op", (1, 1, 1), 0, [], lib).launch(0, 0, (1, 1, 1), [])
 
 
 def test_no_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
