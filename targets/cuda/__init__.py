@@ -1,0 +1,1 @@
+"""CUDA: TileLang lowers, nvcc compiles, the driver launches."""

@@ -60,12 +60,12 @@ def lower_to_text(func: Any, target: Target, op: str, vectors: bool = True) -> S
     from tilelang.engine.lower import lower
 
     tensors, scalars = signature(func)
-    units = _units(func) if vectors else {}
+    assumed, units = _assuming(func, _stride_symbols(func) if vectors else [])
     chip = tvm.target.Target({"kind": "cuda", "arch": target.arch})
     configs = PASS_CONFIGS if vectors else {**PASS_CONFIGS, **_UNALIGNED_CONFIGS}
     try:
         with chip, tvm.transform.PassContext(opt_level=3, config=configs):
-            lowered = lower(_assuming(func, units), target=chip, enable_device_compile=False)
+            lowered = lower(assumed, target=chip, enable_device_compile=False)
     except Exception as error:   # TVM raises its own types; the reader needs the kernel's name and the last line
         raise LoweringError(op, target.name, "emit", _last_line(error)) from error
     refused = _Refusal(op, target)
@@ -93,38 +93,42 @@ class _Refusal:
         return LoweringError(self.op, self.target.name, "emit", reason)
 
 
-def _units(func: Any) -> dict[str, int]:
-    """Each symbol that strides are made of, and the number of elements of which it is assumed to be a multiple.
+def _stride_symbols(func: Any) -> list[tuple[Any, int]]:
+    """Each symbol in a stride (row-major strides have sizes in them), with the elements that make a vector."""
+    from tilelang import tvm
 
-    A stride's own symbol, and every size but the first, which row-major strides are products of.
-    """
-    units: dict[str, int] = {}
+    found: list[tuple[Any, int]] = []
     for parameter in func.params:
         buffer = func.buffer_map[parameter]
         elements = max(1, VECTOR_BYTES * 8 // int(buffer.dtype.bits))
-        for extent in (*buffer.strides, *list(buffer.shape)[1:]):
-            if type(extent).__name__ == "Var":
-                name = str(extent.name)
-                units[name] = math.lcm(units.get(name, 1), elements)
-    return units
+
+        def visit(node: Any, elements: int = elements) -> None:
+            if type(node).__name__ == "Var":
+                found.append((node, elements))
+
+        for stride in buffer.strides:
+            tvm.tirx.stmt_functor.post_order_visit(stride, visit)
+    return found
 
 
-def _assuming(func: Any, units: dict[str, int]) -> Any:
-    """The same function under the assumption that symbols are multiples of their units."""
+def _assuming(func: Any, symbols: list[tuple[Any, int]]) -> tuple[Any, dict[str, int]]:
+    """The same function under the assumption that symbols are multiples of their units, and the units by name."""
     from tilelang import tvm
 
     tirx = tvm.tirx
-    body, done = func.body, set()
-    for parameter in func.params:
-        buffer = func.buffer_map[parameter]
-        for extent in (*buffer.strides, *buffer.shape):
-            name = str(getattr(extent, "name", ""))
-            if name in units and name not in done:
-                done.add(name)
-                remainder = tirx.FloorMod(extent, tirx.IntImm(extent.dtype, units[name]))
-                body = tirx.AttrStmt(tirx.EQ(remainder, tirx.IntImm(extent.dtype, 0)), "tl.assume",
-                                     f"{name} is a multiple of {units[name]}", body)
-    return func.with_body(body) if done else func
+    units: dict[str, int] = {}
+    variables: dict[str, Any] = {}
+    for symbol, elements in symbols:
+        name = str(symbol.name)
+        units[name] = math.lcm(units.get(name, 1), elements)
+        variables[name] = symbol
+    body = func.body
+    for name, unit in units.items():
+        dtype = variables[name].dtype
+        remainder = tirx.FloorMod(variables[name], tirx.IntImm(dtype, unit))
+        body = tirx.AttrStmt(tirx.EQ(remainder, tirx.IntImm(dtype, 0)), "tl.assume",
+                             f"{name} is a multiple of {unit}", body)
+    return (func.with_body(body) if units else func), units
 
 
 def _launch(lowered: Any, tensors: list[str], scalars: list[str], units: dict[str, int], vectors: bool,

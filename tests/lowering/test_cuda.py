@@ -155,6 +155,22 @@ def test_aligned_rows_are_read_in_vectors_and_others_are_not() -> None:
     assert both.aligned == (("m", 4), ("n", 4))   # row-major strides are sizes
 
 
+def test_only_strides_are_assumed_aligned() -> None:
+    def columns(*, tile: Tiling) -> Any:
+        n, m, pitch, wide = T.dynamic("n"), T.dynamic("m"), T.dynamic("pitch"), T.dynamic("wide")
+
+        @T.prim_func
+        def kernel(x: T.StridedTensor[(m, n), (pitch, 1), T.float32], y: T.Tensor[(n, m), T.int8],
+                   z: T.Tensor[(2, wide, 64), T.bfloat16]):
+            with T.Kernel(n, threads=32) as i:
+                for j in T.Parallel(64):
+                    if j < m:
+                        y[i, j] = T.cast(x[j, i] + T.cast(z[1, 0, j], "float32"), "int8")
+        return kernel
+
+    assert launch_of(_lowered(columns).text).aligned == (("pitch", 4), ("m", 16), ("wide", 8))
+
+
 def test_lowering_is_reproducible() -> None:
     assert _lowered(cast, hidden=512) == _lowered(cast, hidden=512)
 
