@@ -118,6 +118,42 @@ def _unaligned(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
     return (_activations(generator, tokens, hidden + 1)[0][:, 1:],)
 
 
+@add("per_token_cast_with_sf_only e4m3 128", _FULL,
+     lambda x: monotile.quant.per_token_cast_with_sf_only(x, "e4m3", 128),
+     lambda x: _oracle_cast(x, "e4m3", 128)[1], checks=_cast_sizes((576,)),
+     peer=lambda tk, x: tk.quant.per_token_cast_with_sf_only(x, "e4m3", 128))
+def _only_scales(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
+    return _activations(generator, tokens, hidden)
+
+
+@add("per_token_cast_with_precomputed_sf e4m3 128", _FULL,
+     lambda x, sf: monotile.quant.per_token_cast_with_precomputed_sf(x, "e4m3", 128, sf),
+     lambda x, sf: reference("quant.per_token_cast", "per_token_cast_with_precomputed_sf")(x, "e4m3", 128, sf),
+     checks=_cast_sizes((576,)),
+     peer=lambda tk, x, sf: tk.quant.per_token_cast_with_precomputed_sf(x, "e4m3", 128, sf))
+def _with_scales(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
+    (x,) = _activations(generator, tokens, hidden)
+    return x, _oracle_cast(x, "e4m3", 128)[1]
+
+
+@add("per_token_cast of e4m3 to e2m1 32", _FULL,
+     lambda x, sf: monotile.quant.per_token_cast((x, sf), "e2m1", 32, (1, 128)),
+     lambda x, sf: _oracle_cast((x, sf), "e2m1", 32, (1, 128)), checks=_cast_sizes((576,)),
+     peer=lambda tk, x, sf: tk.quant.per_token_cast((x, sf), "e2m1", 32, (1, 128)))
+def _from_e4m3(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
+    x, sf = _oracle_cast(*_activations(generator, tokens, hidden), "e4m3", 128)
+    return x, sf
+
+
+@add("per_token_cast of e2m1 to e4m3 128", _FULL,
+     lambda x, sf: monotile.quant.per_token_cast((x, sf), "e4m3", 128, (1, 32)),
+     lambda x, sf: _oracle_cast((x, sf), "e4m3", 128, (1, 32)), checks=_cast_sizes((576,)),
+     peer=lambda tk, x, sf: tk.quant.per_token_cast((x, sf), "e4m3", 128, (1, 32)))
+def _from_e2m1(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
+    x, sf = _oracle_cast(*_activations(generator, tokens, hidden), "e2m1", 32)
+    return x, sf
+
+
 # ---------------------------------------------------------------------- moe
 @add("topk_gate", {"tokens": 16384, "experts": 256, "k": 8}, lambda scores: monotile.moe.topk_gate(scores, 8),
      lambda scores: reference("moe.topk_gate", "topk_gate")(scores, 8),
@@ -183,7 +219,7 @@ def _peer_forward(tk: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 @add("sinkhorn forward", {"tokens": 16384}, lambda x: monotile.mhc.mhc_sinkhorn_fwd(x, _REPEAT, _EPS),
-     lambda x: reference("mhc.sinkhorn", "mhc_sinkhorn_fwd")(x, _REPEAT, _EPS), checks=_SINKHORN_CHECKS,
+     lambda x: reference("mhc.sinkhorn", "sinkhorn_normalize")(x, _REPEAT, _EPS), checks=_SINKHORN_CHECKS,
      peer=_peer_forward, relative=1e-5, absolute=1e-6)
 def _logits(generator: torch.Generator, tokens: int) -> Tensors:
     return (torch.randn(tokens, 4, 4, generator=generator, device=generator.device) * 3,)
@@ -203,7 +239,7 @@ def _peer_backward(tk: Any, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor
 
 @add("sinkhorn backward", {"tokens": 16384},
      lambda grad, x: monotile.mhc.mhc_sinkhorn_bwd(grad, x, _REPEAT, _EPS),
-     lambda grad, x: reference("mhc.sinkhorn", "mhc_sinkhorn_bwd")(grad, x, _REPEAT, _EPS),
+     lambda grad, x: reference("mhc.sinkhorn", "sinkhorn_normalize_backward")(grad, x, _REPEAT, _EPS),
      checks=_SINKHORN_CHECKS, peer=_peer_backward, relative=1e-4, absolute=1e-5)
 def _gradients(generator: torch.Generator, tokens: int) -> Tensors:
     x = _logits(generator, tokens)[0]
