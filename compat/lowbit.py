@@ -26,30 +26,38 @@ E4M3 = "float8_e4m3fn"
 
 
 def _code(x: Expr, mantissa: int, bias: int, largest: float, nan: int) -> Expr:
-    """Sign and magnitude code (int32) of a float32 in a format of ``mantissa`` bits.
+    """Sign and magnitude code of a float32 in a format of ``mantissa`` bits, sign-extended to int32.
 
-    Normal numbers round in the integer domain: half an ulp less one, plus the last kept bit, then a shift; the
-    exponent's rebias is folded into the added constant. Subnormals are multiples of one unit, which the float adder
-    itself rounds when the unit is the last place of the sum with 2**(24 - bias - mantissa).
+    With 2**e the power of two at or below the magnitude, and no smaller than that of the smallest normal number,
+    the code is the magnitude in units of 2**(e - mantissa), plus e's distance from the smallest, shifted. The float
+    adder counts the units: it rounds the sum with 1.5 * 2**(e + 23 - mantissa), whose last place is one unit, to
+    nearest even. That summand's own last bits hold the constant part of the code, an even number.
     """
-    dropped = 23 - mantissa
-    rebias = (127 - bias) << mantissa
-    smallest_normal = 2.0 ** (1 - bias)
-    shifter = 2.0 ** (24 - bias - mantissa)
-    shifter_bits = (127 + 24 - bias - mantissa) << 23
-    bits = T.reinterpret(x, "int32")
+    smallest = 128 - bias   # biased exponent of the smallest normal number
+    sign_bit = _sign_bit(mantissa)
+    constant = -(smallest << mantissa) % (1 << sign_bit)
     size = T.min(T.abs(x), T.float32(largest))
-    size_bits = T.reinterpret(size, "int32")
-    odd = T.bitwise_and(T.shift_right(size_bits, dropped), 1)
-    normal = T.shift_right(size_bits + odd + ((1 << (dropped - 1)) - 1 - (rebias << dropped)), dropped)
-    subnormal = T.reinterpret(size + T.float32(shifter), "int32") - shifter_bits
-    magnitude = T.if_then_else(size < T.float32(smallest_normal), subnormal, normal)
-    sign = T.bitwise_and(T.shift_right(bits, 31), 1 << _sign_bit(mantissa))
+    power = T.max(T.bitwise_and(T.reinterpret(size, "int32"), 0x7F800000), smallest << 23)
+    summand = T.reinterpret(power + (((23 - mantissa) << 23) + (1 << 22) + constant), "float32")
+    units = T.reinterpret(size + summand, "int32") + T.shift_right(power, 23 - mantissa)
+    magnitude = T.bitwise_and(units, (1 << sign_bit) - 1)
+    sign = T.shift_left(T.shift_right(T.reinterpret(x, "int32"), 31), sign_bit)
     return T.if_then_else(T.isnan(x), nan, T.bitwise_or(magnitude, sign))
 
 
 def _sign_bit(mantissa: int) -> int:
     return 7 if mantissa == 3 else 3
+
+
+def _to_int8(code: Expr) -> Expr:
+    """An int32 within int8's range as int8.
+
+    The 910B truncates bytes by shuffling them (for 4096 elements 20 transposes and 160 register moves); conversions
+    by way of float16 are two vector instructions, and exact for these.
+    """
+    if capability.has("e4m3"):
+        return T.cast(code, "int8")
+    return T.cast(T.cast(T.cast(code, "int16"), "float16"), "int8")
 
 
 def _value(code: Expr, mantissa: int, bias: int) -> Expr:
@@ -65,7 +73,7 @@ def _value(code: Expr, mantissa: int, bias: int) -> Expr:
 
 
 def e4m3_from_f32_bits(x: Expr) -> Expr:
-    """The e4m3 code of a float32 by integer code: int32, 0 .. 255."""
+    """The e4m3 code of a float32 by integer code: int32, -128 .. 127, the byte sign-extended."""
     return _code(x, 3, 7, E4M3_MAX, E4M3_NAN)
 
 
@@ -80,7 +88,7 @@ def e4m3_from_f32(x: Expr) -> Expr:
     """A float32 as float8_e4m3fn: nearest even, saturating at 448, NaN to 0x7F."""
     if capability.has("e4m3"):
         return T.cast(x, E4M3)
-    return T.reinterpret(T.cast(e4m3_from_f32_bits(x), "uint8"), E4M3)
+    return T.reinterpret(_to_int8(e4m3_from_f32_bits(x)), E4M3)
 
 
 def e4m3_to_f32(x: Expr) -> Expr:
@@ -91,7 +99,7 @@ def e4m3_to_f32(x: Expr) -> Expr:
 
 
 def e2m1_from_f32(x: Expr) -> Expr:
-    """The e2m1 code of a float32: int32, 0 .. 15; nearest even, saturating at 6, NaN to +6."""
+    """The e2m1 code of a float32: int32, -8 .. 7, the nibble sign-extended; nearest even, saturating at 6, NaN to +6."""
     return _code(x, 1, 1, E2M1_MAX, E2M1_NAN)
 
 
@@ -101,8 +109,8 @@ def e2m1_to_f32(code: Expr) -> Expr:
 
 
 def pack_pair(low: Expr, high: Expr) -> Expr:
-    """Two e2m1 codes (of one integer type) in one int8, the first in the low nibble."""
-    return T.cast(T.bitwise_or(low, T.shift_left(high, 4)), "int8")
+    """Two e2m1 codes (int32, -8 .. 7) in one int8, the first in the low nibble."""
+    return _to_int8(T.bitwise_or(T.bitwise_and(low, 15), T.shift_left(high, 4)))
 
 
 def power_of_two_above(x: Expr) -> Expr:

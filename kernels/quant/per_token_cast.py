@@ -21,7 +21,6 @@ Source: TileKernels 1.0.0, quant/per_token_cast_kernel.py and quant/common.py (b
 from typing import Any
 
 import torch
-
 from monotile import check
 from monotile.compat import language as T
 from monotile.compat import lowbit
