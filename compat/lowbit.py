@@ -91,6 +91,15 @@ def e4m3_from_f32(x: Expr) -> Expr:
     return T.reinterpret(_to_int8(e4m3_from_f32_bits(x)), E4M3)
 
 
+def e4m3_pair_from_f32(low: Expr, high: Expr) -> Expr:
+    """Two float32 as e4m3 codes in one int16, the first in the low byte."""
+    if capability.has("e4m3"):
+        low, high = (T.cast(T.reinterpret(T.cast(x, E4M3), "uint8"), "int32") for x in (low, high))
+        return T.cast(T.bitwise_or(low, T.shift_left(high, 8)), "int16")
+    low, high = e4m3_from_f32_bits(low), e4m3_from_f32_bits(high)
+    return T.cast(T.bitwise_or(T.bitwise_and(low, 255), T.shift_left(high, 8)), "int16")
+
+
 def e4m3_to_f32(x: Expr) -> Expr:
     """A float8_e4m3fn as float32, exactly."""
     if capability.has("e4m3"):
@@ -104,7 +113,7 @@ def e2m1_from_f32(x: Expr) -> Expr:
 
 
 def e2m1_to_f32(code: Expr) -> Expr:
-    """The float32 of an e2m1 code (int32, 0 .. 15), exactly."""
+    """The float32 of an e2m1 code, exactly: the low 4 bits of an int32, whatever lies above them."""
     return _value(code, 1, 1)
 
 

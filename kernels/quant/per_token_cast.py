@@ -18,13 +18,28 @@ Source: TileKernels 1.0.0, quant/per_token_cast_kernel.py and quant/common.py (b
 """
 
 # No `from __future__ import annotations` here: TileLang reads a kernel's annotations as objects.
+import math
 from typing import Any
 
 import torch
+
 from monotile import check
 from monotile.compat import language as T
 from monotile.compat import lowbit
 from monotile.quant import scale_layout
+from monotile.quant.casting import (
+    LARGEST,
+    OUT_DTYPE,
+    load_scales,
+    magnitude,
+    out_tensor,
+    scale_and_inverse,
+    scale_dtype,
+    storage_dims,
+    store_scales,
+    store_split_values,
+    store_values,
+)
 from monotile.quant.scale_layout import COLUMN, PACKED, ROW, ScaleLayout, ceil_div
 from monotile.targets.kernel import kernel
 from monotile.targets.launch import launch
@@ -32,149 +47,29 @@ from monotile.targets.tiling import Tiling
 
 QuantTensor = tuple[torch.Tensor, torch.Tensor]
 
-LARGEST = {"e4m3": lowbit.E4M3_MAX, "e2m1": lowbit.E2M1_MAX}
-SMALLEST_AMAX = {"e4m3": 1e-4, "e2m1": 6.0 * 2.0**-126}   # keeps the scale a normal number
-OUT_DTYPE = {"e4m3": torch.float8_e4m3fn, "e2m1": torch.int8}
 GROUPS = (16, 32, 64, 128)
 WHOLE_ROW = 1024   # a row's width is a multiple of this: whole vectors for each thread, whole blocks of its scales
 
 
 # ---------------------------------------------------------------------- what the sources share
-def tile_width(hidden: int, group: int, tile: Tiling) -> int:
-    """Columns of a tile: a power of two of groups up to ``tile.width``, or the whole row where that is one group."""
+def tile_shape(hidden: int, group: int, tile: Tiling) -> tuple[int, int]:
+    """(tokens, columns) of a tile: a power of two of groups up to ``tile.width`` columns.
+
+    Where a whole row is one group it is the tile's width, and as many tokens (a power of two) make up for it.
+    """
     if group == hidden:
-        return scale_layout.align(hidden, WHOLE_ROW)
+        width = scale_layout.align(hidden, WHOLE_ROW)
+        return 1 << (max(1, tile.tokens * tile.width // width).bit_length() - 1), width
     width = group
     while width < hidden and width < tile.width:
         width *= 2
-    return width
-
-
-def scale_and_inverse(amax: Any, fmt: str, rounded: bool) -> tuple[Any, Any, Any]:
-    """(scale, its exponent byte, inverse) of a group's largest magnitude, as expressions."""
-    clamped = T.max(amax, T.float32(SMALLEST_AMAX[fmt]))
-    scale = clamped / T.float32(LARGEST[fmt])
-    if not rounded:
-        return scale, None, T.float32(LARGEST[fmt]) / clamped
-    exponent = lowbit.power_of_two_above(scale)
-    return lowbit.power_of_two(exponent), exponent, lowbit.power_of_two(T.max(254 - exponent, 0))
-
-
-def magnitude(x: Any) -> Any:
-    """|x|, and 0 for NaN: a maximum over these ignores NaN on every unit."""
-    return T.if_then_else(T.isnan(x), T.float32(0), T.abs(x))
-
-
-def store_values(fmt: str, groups: int, group: int) -> Any:
-    """A macro that writes ``x * factor`` of a tile to ``out``; ``factor`` has one value a group of ``group``."""
-    @T.macro
-    def e4m3(x, factor, out, first, column):  # type: ignore[no-untyped-def]
-        tokens, width = x.shape
-        code = T.alloc_fragment((tokens, width), T.float8_e4m3fn)
-        x_groups = T.reshape(x, (tokens, groups, group))
-        code_groups = T.reshape(code, (tokens, groups, group))
-        for t, g, c in T.Parallel(tokens, groups, group):
-            code_groups[t, g, c] = lowbit.e4m3_from_f32(x_groups[t, g, c] * factor[t, g])
-        T.copy(code, out[first, column])
-
-    @T.macro
-    def e2m1(x, factor, out, first, column):  # type: ignore[no-untyped-def]
-        tokens, width = x.shape
-        codes = T.alloc_shared((tokens, width), T.int16)   # neighbours meet in shared memory
-        pairs = T.alloc_fragment((tokens, width // 2), T.int8)
-        x_groups = T.reshape(x, (tokens, groups, group))
-        code_groups = T.reshape(codes, (tokens, groups, group))
-        for t, g, c in T.Parallel(tokens, groups, group):
-            code_groups[t, g, c] = T.cast(lowbit.e2m1_from_f32(x_groups[t, g, c] * factor[t, g]), "int16")
-        for t, c in T.Parallel(tokens, width // 2):
-            pairs[t, c] = lowbit.pack_pair(codes[t, 2 * c], codes[t, 2 * c + 1])
-        T.copy(pairs, out[first, column // 2])
-
-    return e4m3 if fmt == "e4m3" else e2m1
-
-
-def store_scales(kind: str, groups: int) -> Any:
-    """A macro that writes a tile of scales (``packed``: of exponent bytes) to a storage; padding stays untouched."""
-    words = ceil_div(groups, scale_layout.PACK)
-
-    @T.macro
-    def row(scale, out_sf, first, group, num_tokens):  # type: ignore[no-untyped-def]
-        T.copy(scale, out_sf[first, group])
-
-    @T.macro
-    def column(scale, out_sf, first, group, num_tokens):  # type: ignore[no-untyped-def]
-        tokens = scale.shape[0]
-        for g, t in T.Parallel(groups, tokens):
-            if first + t < num_tokens:
-                out_sf[group + g, first + t] = scale[t, g]
-
-    @T.macro
-    def packed(exponent, out_sf, first, group, num_tokens):  # type: ignore[no-untyped-def]
-        tokens = exponent.shape[0]
-        for w, t in T.Parallel(words, tokens):
-            if first + t < num_tokens:
-                out_sf[group // scale_layout.PACK + w, first + t] = word_of(exponent, t, w, groups)
-
-    return {ROW: row, COLUMN: column, PACKED: packed}[kind]
-
-
-def word_of(exponent: Any, t: Any, w: Any, groups: int) -> Any:
-    """Four exponent bytes of a token as one int32, the first lowest."""
-    word = exponent[t, scale_layout.PACK * w]
-    for byte in range(1, min(groups, scale_layout.PACK)):
-        word = T.bitwise_or(word, T.shift_left(exponent[t, scale_layout.PACK * w + byte], 8 * byte))
-    return word
-
-
-def load_scales(kind: str, groups: int) -> Any:
-    """A macro that reads a tile of scales from a storage as float32."""
-    words = ceil_div(groups, scale_layout.PACK)
-
-    @T.macro
-    def row(storage, scale, first, group):  # type: ignore[no-untyped-def]
-        T.copy(storage[first, group], scale)
-
-    @T.macro
-    def column(storage, scale, first, group):  # type: ignore[no-untyped-def]
-        tokens = scale.shape[0]
-        for t, g in T.Parallel(tokens, groups):
-            scale[t, g] = storage[group + g, first + t]
-
-    @T.macro
-    def packed(storage, scale, first, group):  # type: ignore[no-untyped-def]
-        tokens = scale.shape[0]
-        word = T.alloc_shared((tokens, words), T.int32)
-        for t, w in T.Parallel(tokens, words):
-            word[t, w] = storage[group // scale_layout.PACK + w, first + t]
-        for t, g in T.Parallel(tokens, groups):
-            scale[t, g] = lowbit.power_of_two(byte_of(word[t, g // scale_layout.PACK], g % scale_layout.PACK))
-
-    return {ROW: row, COLUMN: column, PACKED: packed}[kind]
-
-
-def byte_of(word: Any, position: Any) -> Any:
-    """The byte at a position that varies (0 .. 3): vector units shift by constants only."""
-    chosen = T.bitwise_and(word, 255)
-    for byte in range(1, scale_layout.PACK):
-        chosen = T.if_then_else(position == byte, T.bitwise_and(T.shift_right(word, 8 * byte), 255), chosen)
-    return chosen
-
-
-def packed_dtype(kind: str) -> Any:
-    return T.int32 if kind == PACKED else T.float32
-
-
-def storage_dims(kind: str, num_tokens: Any, num_groups: int, pitch: Any) -> tuple[Any, Any]:
-    """The storage's shape as a kernel declares it."""
-    if kind == ROW:
-        return num_tokens, num_groups
-    return (ceil_div(num_groups, scale_layout.PACK) if kind == PACKED else num_groups), pitch
+    return tile.tokens, width
 
 
 def _live_bytes(tile: Tiling, hidden: int, group: int, fmt: str, **_: Any) -> int:
-    width = tile_width(hidden, group, tile)
-    element = 4 + 4 + (1 if fmt == "e4m3" else 0.5)   # the tile, its magnitudes, its codes
-    return int(tile.tokens * width * element)
+    tokens, width = tile_shape(hidden, group, tile)
+    element = 4 + 4 + 4 + (1 if fmt == "e4m3" else 2.5)   # as read, the tile, its magnitudes, its codes
+    return int(tokens * width * element)
 
 
 # ---------------------------------------------------------------------- kernels
@@ -185,12 +80,12 @@ def per_token_cast_kernel(hidden: int, row_stride: int, group: int, source: str,
 
     The row stride is a compile-time number: only then is it known that rows allow wide loads.
     """
-    width = tile_width(hidden, group, tile)
+    tokens, width = tile_shape(hidden, group, tile)
     whole = group == hidden
     size = width if whole else group
     groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
     num_tokens, pitch = T.dynamic("num_tokens"), T.dynamic("pitch")
-    out_dtype, out_columns = (T.float8_e4m3fn, hidden) if fmt == "e4m3" else (T.int8, hidden // 2)
+    out_columns, out_dtype = out_tensor(fmt, hidden, split=False)
     put_values, put_scales = store_values(fmt, groups, size), store_scales(scales, groups)
     packed = scales == PACKED
     ragged = packed and num_groups % scale_layout.PACK != 0 and groups > 1
@@ -199,24 +94,24 @@ def per_token_cast_kernel(hidden: int, row_stride: int, group: int, source: str,
     def per_token_cast(
         x: T.StridedTensor[(num_tokens, hidden), (row_stride, 1), source],
         out: T.Tensor[(num_tokens, out_columns), out_dtype],
-        out_sf: T.Tensor[storage_dims(scales, num_tokens, num_groups, pitch), packed_dtype(scales)],
+        out_sf: T.Tensor[storage_dims(scales, num_tokens, num_groups, pitch), scale_dtype(scales)],
     ):
-        with T.Kernel(T.ceildiv(num_tokens, tile.tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
-            first = by * tile.tokens
+        with T.Kernel(T.ceildiv(num_tokens, tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
+            first = by * tokens
             column = bx * width
-            x_raw = T.alloc_fragment((tile.tokens, width), source)
-            x_tile = T.alloc_fragment((tile.tokens, width), T.float32)
-            sizes = T.alloc_fragment((tile.tokens, width), T.float32)
-            amax = T.alloc_fragment((tile.tokens, groups), T.float32)
-            factor = T.alloc_fragment((tile.tokens, groups), T.float32)
-            scale = T.alloc_shared((tile.tokens, groups), packed_dtype(scales)) if packed else T.alloc_fragment(
-                (tile.tokens, groups), T.float32)
+            x_raw = T.alloc_fragment((tokens, width), source)
+            x_tile = T.alloc_fragment((tokens, width), T.float32)
+            sizes = T.alloc_fragment((tokens, width), T.float32)
+            amax = T.alloc_fragment((tokens, groups), T.float32)
+            factor = T.alloc_fragment((tokens, groups), T.float32)
+            scale = T.alloc_shared((tokens, groups), scale_dtype(scales)) if packed else T.alloc_fragment(
+                (tokens, groups), T.float32)
             T.copy(x[first, column], x_raw)
             T.copy(x_raw, x_tile)
-            for t, c in T.Parallel(tile.tokens, width):
+            for t, c in T.Parallel(tokens, width):
                 sizes[t, c] = magnitude(x_tile[t, c])
-            T.reduce_max(T.reshape(sizes, (tile.tokens, groups, size)), amax, dim=2)
-            for t, g in T.Parallel(tile.tokens, groups):
+            T.reduce_max(T.reshape(sizes, (tokens, groups, size)), amax, dim=2)
+            for t, g in T.Parallel(tokens, groups):
                 sf, exponent, inverse = scale_and_inverse(amax[t, g], fmt, rounded)
                 factor[t, g] = inverse
                 if packed:
@@ -238,32 +133,32 @@ def per_token_cast_kernel(hidden: int, row_stride: int, group: int, source: str,
 def per_token_cast_with_precomputed_sf_kernel(hidden: int, row_stride: int, group: int, source: str, fmt: str,
                                               scales: str, *, tile: Tiling) -> Any:
     """Codes of a float tensor under scales that are given."""
-    width = tile_width(hidden, group, tile)
+    tokens, width = tile_shape(hidden, group, tile)
     whole = group == hidden
     size = width if whole else group
     groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
     num_tokens, pitch = T.dynamic("num_tokens"), T.dynamic("pitch")
     columns_of_scales = storage_dims(scales, num_tokens, num_groups, num_tokens)
-    out_dtype, out_columns = (T.float8_e4m3fn, hidden) if fmt == "e4m3" else (T.int8, hidden // 2)
+    out_columns, out_dtype = out_tensor(fmt, hidden, split=False)
     put_values, get_scales = store_values(fmt, groups, size), load_scales(scales, groups)
 
     @T.prim_func
     def per_token_cast_with_precomputed_sf(
         x: T.StridedTensor[(num_tokens, hidden), (row_stride, 1), source],
-        sf: T.StridedTensor[columns_of_scales, (pitch, 1), packed_dtype(scales)],
+        sf: T.StridedTensor[columns_of_scales, (pitch, 1), scale_dtype(scales)],
         out: T.Tensor[(num_tokens, out_columns), out_dtype],
     ):
-        with T.Kernel(T.ceildiv(num_tokens, tile.tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
-            first = by * tile.tokens
+        with T.Kernel(T.ceildiv(num_tokens, tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
+            first = by * tokens
             column = bx * width
-            x_raw = T.alloc_fragment((tile.tokens, width), source)
-            x_tile = T.alloc_fragment((tile.tokens, width), T.float32)
-            scale = T.alloc_fragment((tile.tokens, groups), T.float32)
-            factor = T.alloc_fragment((tile.tokens, groups), T.float32)
+            x_raw = T.alloc_fragment((tokens, width), source)
+            x_tile = T.alloc_fragment((tokens, width), T.float32)
+            scale = T.alloc_fragment((tokens, groups), T.float32)
+            factor = T.alloc_fragment((tokens, groups), T.float32)
             T.copy(x[first, column], x_raw)
             T.copy(x_raw, x_tile)
             get_scales(sf, scale, first, bx * groups)
-            for t, g in T.Parallel(tile.tokens, groups):
+            for t, g in T.Parallel(tokens, groups):
                 factor[t, g] = T.float32(1) / scale[t, g]
             put_values(x_tile, factor, out, first, column)
 
@@ -271,9 +166,9 @@ def per_token_cast_with_precomputed_sf_kernel(hidden: int, row_stride: int, grou
 
 
 def _recast_live_bytes(tile: Tiling, hidden: int, group: int, fmt: str, source: str, **_: Any) -> int:
-    width = tile_width(hidden, group, tile)
-    decoded = 4 if source == "int8" else 0   # the unpacked codes
-    return _live_bytes(tile, hidden=hidden, group=group, fmt=fmt) + tile.tokens * width * (1 + decoded)
+    tokens, width = tile_shape(hidden, group, tile)
+    element = 0.5 + 4 + 2 + 1 if source == "int8" else 1 + 4 + 4 + (1 if fmt == "e4m3" else 2.5)
+    return int(tokens * width * element)
 
 
 @kernel("quant.per_token_recast", tiling=Tiling(tokens=2, width=1024, threads=128), live_bytes=_recast_live_bytes)
@@ -282,76 +177,75 @@ def per_token_recast_kernel(hidden: int, row_stride: int, group: int, source: st
                             values: bool, *, tile: Tiling) -> Any:
     """Scales and, with ``values``, codes of a tensor that is quantised in blocks of source_rows x source_columns.
 
-    Powers of two throughout, so that blocks nest: a source scale covers whole groups, or a group whole source blocks.
+    Blocks and tiles are powers of two, so that they nest: a *piece* is a run of columns over which both scales are
+    constant. A byte of e2m1 is two neighbours; they stay apart, in a tile of even and a tile of odd columns, and meet
+    again in an item of the output.
     """
-    width = tile_width(hidden, group, tile)
+    tokens, width = tile_shape(hidden, group, tile)
     whole = group == hidden
     size = width if whole else group
     groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
-    fine = min(size, source_columns, width) if width % source_columns == 0 or source_columns > width else size
-    pieces = width // fine                                   # columns over which both scales are constant
-    source_groups = max(1, width // source_columns)          # source scales across a tile
-    down, repeat = max(1, tile.tokens // source_rows), min(tile.tokens, source_rows)
+    piece = math.gcd(size, source_columns)
+    pieces, each = width // piece, size // piece   # of a tile, of a group
+    source_groups = ceil_div(width, source_columns)
+    down, repeat = max(1, tokens // source_rows), min(tokens, source_rows)
     num_tokens, pitch, source_pitch = T.dynamic("num_tokens"), T.dynamic("pitch"), T.dynamic("source_pitch")
     source_down = T.dynamic("source_down")
     source_across = ceil_div(hidden, source_columns)
-    fp4 = source == "int8"
-    in_columns = hidden // 2 if fp4 else hidden
-    out_dtype, out_columns = (T.float8_e4m3fn, hidden) if fmt == "e4m3" else (T.int8, hidden // 2)
-    put_values, put_scales = store_values(fmt, pieces, fine), store_scales(scales, groups)
+    split = source == "int8"
+    apart = 2 if split else 1                # columns that one item of a tile stands for
+    items, run = width // apart, piece // apart
+    out_columns, out_dtype = out_tensor(fmt, hidden, split)
+    put_values, put_scales = store_values(fmt, pieces, run), store_scales(scales, groups)
+    put_split_values = store_split_values(fmt, pieces, run)
     get_scales = load_scales(source_scales, source_groups)
     packed = scales == PACKED
     ragged = packed and num_groups % scale_layout.PACK != 0 and groups > 1
 
     @T.prim_func
     def per_token_recast(
-        x: T.StridedTensor[(num_tokens, in_columns), (row_stride, 1), source],
+        x: T.StridedTensor[(num_tokens, hidden // apart), (row_stride, 1), source],
         x_sf: T.StridedTensor[storage_dims(source_scales, source_down, source_across, source_down),
-                              (source_pitch, 1), packed_dtype(source_scales)],
+                              (source_pitch, 1), scale_dtype(source_scales)],
         out: T.Tensor[(num_tokens, out_columns), out_dtype],
-        out_sf: T.Tensor[storage_dims(scales, num_tokens, num_groups, pitch), packed_dtype(scales)],
+        out_sf: T.Tensor[storage_dims(scales, num_tokens, num_groups, pitch), scale_dtype(scales)],
     ):
-        with T.Kernel(T.ceildiv(num_tokens, tile.tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
-            first = by * tile.tokens
+        with T.Kernel(T.ceildiv(num_tokens, tokens), ceil_div(hidden, width), threads=tile.threads) as (by, bx):
+            first = by * tokens
             column = bx * width
-            x_tile = T.alloc_fragment((tile.tokens, width), T.float32)
-            sizes = T.alloc_fragment((tile.tokens, width), T.float32)
+            x_raw = T.alloc_fragment((tokens, items), source)
+            x_tile = T.alloc_fragment((tokens, items), T.float32)
+            x_pieces = T.reshape(x_tile, (tokens, pieces, run))
+            sizes = T.alloc_fragment((tokens, pieces, run), T.float32)
             source_scale = T.alloc_shared((down, source_groups), T.float32)
-            fine_scale = T.alloc_fragment((tile.tokens, pieces), T.float32)
-            fine_amax = T.alloc_fragment((tile.tokens, pieces), T.float32)
-            amax = T.alloc_fragment((tile.tokens, groups), T.float32)
-            factor = T.alloc_fragment((tile.tokens, pieces), T.float32)
-            inverse_shared = T.alloc_shared((tile.tokens, groups), T.float32)
-            scale = T.alloc_shared((tile.tokens, groups), packed_dtype(scales)) if packed else T.alloc_fragment(
-                (tile.tokens, groups), T.float32)
-            if fp4:
-                pairs = T.alloc_shared((tile.tokens, width // 2), T.int8)
-                codes = T.alloc_shared((tile.tokens, width // 2), T.int32)
-                T.copy(x[first, column // 2], pairs)
-                for t, c in T.Parallel(tile.tokens, width // 2):
-                    codes[t, c] = T.cast(pairs[t, c], "int32")
-                for t, c in T.Parallel(tile.tokens, width):
-                    x_tile[t, c] = lowbit.e2m1_to_f32(nibble(codes[t, c // 2], c % 2))
-            else:
-                x_raw = T.alloc_fragment((tile.tokens, width), source)
-                T.copy(x[first, column], x_raw)
-                for t, c in T.Parallel(tile.tokens, width):
-                    x_tile[t, c] = lowbit.e4m3_to_f32(x_raw[t, c])
+            fine_scale = T.alloc_fragment((tokens, pieces), T.float32)
+            amax = T.alloc_fragment((tokens, groups), T.float32)
+            factor = T.alloc_fragment((tokens, pieces), T.float32)
+            inverse_shared = T.alloc_shared((tokens, groups), T.float32)
+            scale = T.alloc_shared((tokens, groups), scale_dtype(scales)) if packed else T.alloc_fragment(
+                (tokens, groups), T.float32)
 
             get_scales(x_sf, source_scale, first // source_rows, column // source_columns)
             for d, r, p in T.Parallel(down, repeat, pieces):
-                fine_scale[d * repeat + r, p] = source_scale[d, p * fine // source_columns]
+                fine_scale[d * repeat + r, p] = source_scale[d, p * piece // source_columns]
 
-            for t, c in T.Parallel(tile.tokens, width):
-                sizes[t, c] = magnitude(x_tile[t, c])
-            T.reduce_max(T.reshape(sizes, (tile.tokens, pieces, fine)), fine_amax, dim=2)
-            for t, p in T.Parallel(tile.tokens, pieces):
-                fine_amax[t, p] = fine_amax[t, p] * fine_scale[t, p]
-            if pieces == groups:
-                T.copy(fine_amax, amax)
+            T.copy(x[first, column // apart], x_raw)
+            if split:
+                x_odd = T.alloc_fragment((tokens, items), T.float32)
+                odd_pieces = T.reshape(x_odd, (tokens, pieces, run))
+                for t, c in T.Parallel(tokens, items):
+                    x_tile[t, c] = lowbit.e2m1_to_f32(T.cast(x_raw[t, c], "int32"))
+                    x_odd[t, c] = lowbit.e2m1_to_f32(T.shift_right(T.cast(x_raw[t, c], "int32"), 4))
+                for t, p, c in T.Parallel(tokens, pieces, run):
+                    sizes[t, p, c] = T.max(magnitude(x_pieces[t, p, c] * fine_scale[t, p]),
+                                           magnitude(odd_pieces[t, p, c] * fine_scale[t, p]))
             else:
-                T.reduce_max(T.reshape(fine_amax, (tile.tokens, groups, pieces // groups)), amax, dim=2)
-            for t, g in T.Parallel(tile.tokens, groups):
+                for t, c in T.Parallel(tokens, items):
+                    x_tile[t, c] = lowbit.e4m3_to_f32(x_raw[t, c])
+                for t, p, c in T.Parallel(tokens, pieces, run):
+                    sizes[t, p, c] = magnitude(x_pieces[t, p, c] * fine_scale[t, p])
+            T.reduce_max(T.reshape(sizes, (tokens, groups, size // apart)), amax, dim=2)
+            for t, g in T.Parallel(tokens, groups):
                 sf, exponent, inverse = scale_and_inverse(amax[t, g], fmt, rounded)
                 inverse_shared[t, g] = inverse
                 if packed:
@@ -363,16 +257,14 @@ def per_token_recast_kernel(hidden: int, row_stride: int, group: int, source: st
                     scale[t, g] = sf
             put_scales(scale, out_sf, first, bx * groups, num_tokens)
             if values:
-                for t, p in T.Parallel(tile.tokens, pieces):
-                    factor[t, p] = fine_scale[t, p] * inverse_shared[t, p // (pieces // groups)]
-                put_values(x_tile, factor, out, first, column)
+                for t, p in T.Parallel(tokens, pieces):
+                    factor[t, p] = fine_scale[t, p] * inverse_shared[t, p // each]
+                if split:
+                    put_split_values(x_tile, x_odd, factor, out, first, column)
+                else:
+                    put_values(x_tile, factor, out, first, column)
 
     return per_token_recast
-
-
-def nibble(pair: Any, odd: Any) -> Any:
-    """The low or the high four bits of a byte."""
-    return T.bitwise_and(T.if_then_else(odd == 1, T.shift_right(pair, 4), pair), 15)
 
 
 # ---------------------------------------------------------------------- the ops
@@ -463,8 +355,11 @@ class _Request:
         check.require(isinstance(block, tuple) and len(block) == 2, "x_block_size", block,
                       "be (rows, columns) for quantised x")
         assert block is not None
-        for size in block:
-            check.require(size > 0 and size & (size - 1) == 0, "x_block_size", block, "be powers of two")
+        rows, columns = block
+        hidden = values.shape[1] * (2 if values.dtype == torch.int8 else 1)
+        check.require(_is_power_of_two(rows), "x_block_size", block, "have a power of two of rows")
+        check.require(columns == hidden or (_is_power_of_two(columns) and columns >= GROUPS[0]), "x_block_size", block,
+                      f"have a power of two of columns, {GROUPS[0]} or more, or {hidden} (the whole row)")
         check.same_device(x_values=values, x_scales=scales)
         self.source_layout = scale_layout.layout_of(scales, block, "x scales")
         self.x_sf = scales
@@ -489,8 +384,11 @@ class _Request:
                 assert self.x_sf is not None
                 source = self.source_layout
                 kept = source.storage_of(self.x_sf, "x scales", self.tokens, self.hidden)
-                launch(per_token_recast_kernel, self.x, kept, out, storage, **self._params(), **shared,
-                       source_rows=source.rows, source_columns=source.columns, source_scales=source.kind)
+                # a kernel that holds two columns to an item writes items of two codes
+                items = out.view(torch.int16) if self.x.dtype == torch.int8 and self.fmt == "e4m3" else out
+                launch(per_token_recast_kernel, self.x, kept, items, storage, **self._params(), **shared,
+                       source_rows=source.rows, source_columns=_power_of_two_from(source.columns),
+                       source_scales=source.kind)
         return out, self.layout.user_view(storage, self.tokens, self.hidden)
 
     def with_scales(self, sf: torch.Tensor) -> torch.Tensor:
@@ -508,3 +406,12 @@ class _Request:
 def _row_stride(x: torch.Tensor) -> int:
     """The distance between rows; of one row or none it does not matter."""
     return x.stride(0) if x.shape[0] > 1 else x.shape[1]
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _power_of_two_from(value: int) -> int:
+    """The smallest power of two that is not below a number: a block that covers the row covers it still."""
+    return 1 << (value - 1).bit_length()

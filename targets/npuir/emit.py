@@ -26,7 +26,7 @@ from monotile.targets.npuir.context import (
     Restart,
     Scalar,
 )
-from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, block_elements
+from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View, block_elements, squeezed
 from monotile.targets.npuir.reductions import Reductions
 from monotile.targets.npuir.scalars import Scalars
 from monotile.targets.npuir.tir import Expr, call_name, constant_int, kind, linear, loads, variables
@@ -342,7 +342,8 @@ class _Function:
                 if isinstance(v, View) and v.memory.name in self.context.made_by}
 
     def _can_pad(self, memory: OnChip) -> bool:
-        return len(memory.shape) > 1 and memory.shape[-1] % block_elements(memory.element) != 0 \
+        rows = squeezed(memory.shape)
+        return len(rows) > 1 and rows[-1] % block_elements(memory.element) != 0 \
             and memory.label not in self.context.aliased
 
     def _tiles(self, node: Any) -> Iterator[OnChip]:
@@ -359,6 +360,8 @@ class _Function:
         self.context.axes, self.context.extents, self.context.clips = list(axes), list(extents), {}
         for axis, extent in zip(axes, extents):
             self.context.bind_range(axis, 0, extent)
+            if extent == 1:
+                self.context.environment[hash(axis)] = Scalar(self.writer.constant(0), "index", 0)
         try:
             yield
         finally:
@@ -372,6 +375,10 @@ class _Function:
             axes.append(node.loop_var)
             extents.append(self.context.static_extent(node.extent, "a T.Parallel extent"))
             node = node.body
+        if any(extent > 1 for extent in extents):   # an axis of one step is the number 0, and no axis
+            for axis in [a for a, extent in zip(axes, extents) if extent == 1]:
+                node = self._substitute(node, axis, 0)
+            axes, extents = map(list, zip(*[(a, e) for a, e in zip(axes, extents) if e != 1]))
         with self._nest(axes, extents):
             self._element(node)
 
@@ -408,7 +415,7 @@ class _Function:
     def _guarded(self, node: Any) -> None:
         self.current = node.condition
         self._resolve_all(node.condition)
-        condition = node.condition
+        condition = self.context.simplify(node.condition)
         if not self.context.depends_on_axes(condition):
             self._branch(node, self._element)
             return

@@ -156,12 +156,21 @@ def whole_rows(views: Sequence[View]) -> list[View]:
     return [replace(v, extents=(*extents[:-1], pitch)) for v in views]
 
 
+def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape without its last axes of one element: what is left ends in the rows that padding is about."""
+    kept = len(shape)
+    while kept and shape[kept - 1] == 1:
+        kept -= 1
+    return tuple(shape[:kept])
+
+
 def layout(shape: Sequence[int], element: str, padded: bool) -> tuple[int, tuple[int, ...]]:
     """(elements to allocate, strides) of a row-major buffer; ``padded`` starts every row on a 32-byte block."""
     strides = [1] * len(shape)
+    last = len(squeezed(shape)) - 1
     for axis in range(len(shape) - 2, -1, -1):
         below = shape[axis + 1]
-        if padded and axis == len(shape) - 2:
+        if padded and axis == last - 1:
             below = row_pitch(below, element)
         strides[axis] = strides[axis + 1] * below
     size = strides[0] * shape[0] if shape else 1

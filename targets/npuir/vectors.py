@@ -8,9 +8,9 @@ it for every node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
 
 from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused, Scalar, Value
 from monotile.targets.npuir.memory import (
@@ -200,6 +200,9 @@ class Vectors:
 
     # ------------------------------------------------------------------ making tiles
     def fill(self, out: View, value: Scalar) -> None:
+        if not out.axes and out.memory.shape and math.prod(out.memory.shape) == 1:
+            self.fill_whole(out.memory, out.dtype, value)   # a register's worth: one element goes by the scalar unit
+            return
         self.apply("vbrc", [self.scalars.for_tile(value, out.element)], out)
 
     def fill_whole(self, memory: OnChip, dtype: str, value: Scalar) -> None:
@@ -430,7 +433,7 @@ class Vectors:
         if name == "Var":
             for axis, variable in enumerate(self.context.axes):
                 if expr.same_as(variable):
-                    return self.axis_index(axis)
+                    return self.axis_index(axis) if self.context.extents[axis] > 1 else self._index_constant(0)
             return self.context.environment[hash(expr)]
         if name == "BufferLoad":
             return self._load(expr)
@@ -698,6 +701,9 @@ class Vectors:
 
     def _select(self, condition: Expr, yes: Expr, no: Expr, into: View | None) -> Value:
         dtype = str(yes.dtype)
+        known = self.context.simplify(condition)
+        if kind(known) == "IntImm":
+            return self.evaluate(yes if int(known.value) else no, into)
         if ELEMENT[dtype] == "i8":
             raise Refused(f"a select of {dtype} tiles has no vector form; select in a 16 or 32-bit type")
         a, b = self.evaluate(yes), self.evaluate(no)
@@ -705,8 +711,6 @@ class Vectors:
         for value in (a, b):
             if isinstance(value, View):
                 axes = axes | set(value.axes)
-        if not axes:
-            raise Refused("a select that varies over no axis reached the vector unit")
         return self.choose(condition, a, b, axes, dtype, into)
 
     def choose(self, condition: Expr, a: Value, b: Value, axes: set[int], dtype: str, into: View | None) -> View:

@@ -5,13 +5,14 @@ import torch
 
 def expand_to_fused(x: torch.Tensor, token_topk_to_pos: torch.Tensor, pos_to_expert: torch.Tensor) -> torch.Tensor:
     """x (T, H) of any dtype -> (N, H)."""
-    item = x.view(torch.uint8).reshape(x.shape[0], x.shape[1] * x.element_size())   # some dtypes cannot be indexed
-    out = item.new_zeros((pos_to_expert.shape[0], item.shape[1]))
+    result = x.new_empty((pos_to_expert.shape[0], x.shape[1]))
+    item, out = x.view(torch.uint8), result.view(torch.uint8)   # some dtypes cannot be indexed
+    out.zero_()
     for positions in token_topk_to_pos.unbind(1):
         named = positions >= 0
         out[positions[named].long()] = item[named]
     out[pos_to_expert < 0] = 0
-    return out.view(x.dtype)
+    return result
 
 
 def expand_to_fused_with_sf(

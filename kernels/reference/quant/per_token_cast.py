@@ -35,7 +35,7 @@ def pack_e2m1(codes: torch.Tensor) -> torch.Tensor:
 def unpack_e2m1(packed: torch.Tensor) -> torch.Tensor:
     """(rows, columns / 2) int8 to (rows, columns) float32."""
     byte = packed.view(torch.uint8).to(torch.int64)
-    codes = torch.stack([byte & 15, byte >> 4], dim=-1).reshape(packed.shape[0], -1)
+    codes = torch.stack([byte & 15, byte >> 4], dim=-1).flatten(1)
     values = torch.tensor(E2M1_VALUES + tuple(-v for v in E2M1_VALUES), device=packed.device)
     return values[codes]
 
@@ -46,7 +46,7 @@ def scales_as_float(scales: torch.Tensor, across: int) -> torch.Tensor:
         return scales
     shifts = torch.arange(4, device=scales.device) * 8
     exponents = (scales.unsqueeze(-1) >> shifts) & 255
-    exponents = exponents.reshape(scales.shape[0], -1)[:, :across]
+    exponents = exponents.flatten(1)[:, :across]
     return (exponents << 23).to(torch.int32).view(torch.float32)
 
 
