@@ -106,8 +106,8 @@ class Context:
             size = round_up(size, NARROWING_BYTES)
         kind = memref([size], element, "ub")
         name = self.writer.define(f"memref.alloc() : {kind}", stem="ub")
-        if element != "i1" and any(outer != inner * extent for outer, inner, extent in zip(
-                strides, strides[1:], shape[1:])):
+        padded_rows = any(outer != inner * extent for outer, inner, extent in zip(strides, strides[1:], shape[1:]))
+        if element != "i1" and (padded_rows or math.prod(shape) == 1):
             # whole-row instructions read the padding along: give it a value
             self.writer.add(f"hivm.hir.vbrc ins({self.writer.constant(0, element)} : {element}) outs({name} : {kind})")
         return OnChip(name, size, element, shape, strides, label)

@@ -9,6 +9,7 @@ must have aligned outer strides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from monotile.targets.npuir.mlir import ITEM_BITS
 
 ALIGNMENT = 32  # bytes; a UB block, the unit of vector and DMA addressing
+LONE = 8        # elements that a buffer of one element has room for, and that instructions on it take
 
 ELEMENT = {
     "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "uint32": "i32",
@@ -55,6 +57,11 @@ class OnChip:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     label: str
+
+    @property
+    def is_lone(self) -> bool:
+        """Does the buffer hold one element?"""
+        return math.prod(self.shape) == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,4 +183,6 @@ def layout(shape: Sequence[int], element: str, padded: bool) -> tuple[int, tuple
     size = strides[0] * shape[0] if shape else 1
     if len(shape) == 1:
         size = shape[0]
+    if math.prod(shape) == 1:
+        size = LONE
     return max(round_up(size, block_elements(element)), block_elements(element)), tuple(strides)

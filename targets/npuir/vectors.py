@@ -8,13 +8,13 @@ it for every node.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused, Scalar, Value
 from monotile.targets.npuir.memory import (
     ELEMENT,
+    LONE,
     Global,
     Offset,
     OnChip,
@@ -98,8 +98,18 @@ class Vectors:
                 fixed[position] = self.arrange(operand, tuple(a for a in order if a in operand.axes))
                 return self.apply(operation, fixed, out, attributes, inline_broadcast, text, max_rank)
         merged = coalesce(whole_rows([v.select(order) for v in [*views, out]]))
-        if not merged[0].extents:   # one element: vectors of length one
-            merged = [replace(v, extents=(1,), strides=(1,)) for v in merged]
+        if not merged[0].extents:   # the compiler gives a vector of one element to the scalar unit: take several
+            strays = [i for i, v in enumerate(operands) if isinstance(v, View) and not v.memory.is_lone]
+            if strays:
+                fixed = list(operands)
+                for position in strays:
+                    fixed[position] = self._spread_element(fixed[position], ())
+                return self.apply(operation, fixed, out, attributes, inline_broadcast, text, max_rank)
+            if not out.memory.is_lone:
+                alone = self.context.temporary((), out.dtype)
+                self.apply(operation, operands, alone, attributes, inline_broadcast, text, max_rank)
+                return self._put_element(self._get_element(alone), out)
+            merged = [replace(v, extents=(LONE,), strides=(1,)) for v in merged]
         if operation in FLAT_ONLY or out.element == "i1" or any(v.element == "i1" for v in views):
             max_rank, inline_broadcast = 1, False
         rank = len(merged[-1].extents)
@@ -200,9 +210,6 @@ class Vectors:
 
     # ------------------------------------------------------------------ making tiles
     def fill(self, out: View, value: Scalar) -> None:
-        if not out.axes and out.memory.shape and math.prod(out.memory.shape) == 1:
-            self.fill_whole(out.memory, out.dtype, value)   # a register's worth: one element goes by the scalar unit
-            return
         self.apply("vbrc", [self.scalars.for_tile(value, out.element)], out)
 
     def fill_whole(self, memory: OnChip, dtype: str, value: Scalar) -> None:
@@ -253,11 +260,19 @@ class Vectors:
     def _spread_element(self, view: View, axes: tuple[int, ...]) -> View:
         """One element of UB over a whole tile: read it with the scalar unit, then fill."""
         out = self.context.temporary(axes, view.dtype, "broadcast")
+        self.apply("vbrc", [self._get_element(view)], out)
+        return out
+
+    def _get_element(self, view: View) -> Scalar:
         place = self.scalars.offset_name(view.offset)
         loaded = self.writer.define(
             f"memref.load {view.memory.name}[{place}] : {memref([view.memory.size], view.element, 'ub')}")
-        self.apply("vbrc", [Scalar(loaded, view.element)], out)
-        return out
+        return Scalar(loaded, view.element)
+
+    def _put_element(self, value: Scalar, out: View) -> None:
+        place = self.scalars.offset_name(out.offset)
+        self.writer.add(f"memref.store {value.name}, {out.memory.name}[{place}] : "
+                        f"{memref([out.memory.size], out.element, 'ub')}")
 
     def arrange(self, view: View, order: tuple[int, ...], into: View | None = None) -> View:
         """The view's values laid out in another axis order."""
@@ -866,6 +881,8 @@ class Vectors:
         name = self.writer.define(
             f"hivm.hir.bitcast {memory.name} : {memref([memory.size], memory.element, 'ub')} "
             f"-> {memref([memory.size], element, 'ub')}")
+        if memory.name in self.context.made_by:
+            self.context.made_by[name] = self.context.made_by[memory.name]
         return replace(value, memory=replace(memory, name=name, element=element), dtype=dtype)
 
     # ------------------------------------------------------------------ assignment

@@ -42,7 +42,7 @@ def mapping(tokens: int, top_k: int, experts: int = 5, alignment: int = 16, mask
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(
-        a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+        a.flatten().contiguous().view(torch.uint8), b.flatten().contiguous().view(torch.uint8))
 
 
 def check(x: torch.Tensor, positions: torch.Tensor, owners: torch.Tensor) -> None:

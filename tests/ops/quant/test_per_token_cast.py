@@ -49,7 +49,7 @@ def quantised(tokens: int, hidden: int, fmt: str, block: tuple[int, int],
 def same(got: torch.Tensor, expected: torch.Tensor) -> None:
     assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride())
     if got.dtype != torch.int32:
-        got, expected = (t.flatten().view(torch.uint8) for t in (got, expected))
+        got, expected = (t.flatten().contiguous().view(torch.uint8) for t in (got, expected))
     wrong = (got.cpu() != expected.cpu()).nonzero()
     assert len(wrong) == 0, f"{len(wrong)} of {got.numel()} bytes or words differ, first at {wrong[:4].tolist()}"
 
