@@ -16,6 +16,6 @@ def numpy_view(tensor: torch.Tensor) -> np.ndarray:
 
     if tensor.dtype == torch.bfloat16:
         return np.asarray(tensor.view(torch.int16).numpy().view(np.uint16))
-    if tensor.dtype == torch.bool or tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+    if tensor.dtype == torch.bool or (tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point):
         return np.asarray(tensor.view(torch.uint8).numpy())
     return np.asarray(tensor.numpy())

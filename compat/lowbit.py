@@ -108,7 +108,10 @@ def e4m3_to_f32(x: Expr) -> Expr:
 
 
 def e2m1_from_f32(x: Expr) -> Expr:
-    """The e2m1 code of a float32: int32, -8 .. 7, the nibble sign-extended; nearest even, saturating at 6, NaN to +6."""
+    """The e2m1 code of a float32: int32, -8 .. 7, the nibble sign-extended.
+
+    To nearest even, saturating at 6; NaN to +6.
+    """
     return _code(x, 1, 1, E2M1_MAX, E2M1_NAN)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+
 from monotile.compat.errors import MonotileError
 
 VARIABLE = "MONOTILE_CACHE_DIR"

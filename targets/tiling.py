@@ -139,7 +139,10 @@ def resolve_tiling(op: str, defaults: Tiling, target: Target, params: Mapping[st
 
 @contextmanager
 def override_tiling(op: str, **values: Value) -> Iterator[None]:
-    """Use these values for ``op`` inside the block, whatever the target. Raises TilingError for an unknown op or key."""
+    """Use these values for ``op`` inside the block, whatever the target.
+
+    Raises TilingError for an unknown op or key.
+    """
     declaration = _known(op, "override_tiling")
     _replaced(declaration.defaults, values, "override_tiling")
     before = _overrides.get()

@@ -13,7 +13,8 @@ then the softmax p:  grad_x = p * (grad_p - sum(grad_p * p)). It starts from x a
 chip, keeps every s, and each a is made from the y that follows it, a = y * s.
 
 Shapes: x, grad (..., m, m) float32, contiguous -> the same. m is 1 to 8 (4 in DeepSeek's models); repeat at least 1.
-Everything is float32; the order of a sum is not part of the result. No matrices give an empty result. NaN stays in its matrix.
+Everything is float32; the order of a sum is not part of the result. No matrices give an empty result. NaN stays in
+its matrix.
 
 Replaces ``tile_kernels.mhc.sinkhorn_kernel`` of TileKernels 1.0.0.
 """
@@ -214,7 +215,8 @@ def check_matrices(x: torch.Tensor, name: str, repeat: int, eps: float) -> int:
     check.tensor(x, name, dtypes=[torch.float32], contiguous=True)
     shape = tuple(x.shape)
     check.require(len(shape) >= 2 and shape[-1] == shape[-2], name, f"shape {shape}", "have shape (..., m, m)")
-    check.require(1 <= shape[-1] <= MAX_MULT, name, f"shape {shape}", f"have matrices of 1 to {MAX_MULT} rows (mhc_mult)")
+    check.require(1 <= shape[-1] <= MAX_MULT, name, f"shape {shape}",
+                  f"have matrices of 1 to {MAX_MULT} rows (mhc_mult)")
     check.require(isinstance(repeat, int) and repeat >= 1, "repeat", repeat, "be a whole number of at least 1")
     check.require(0.0 <= eps < float("inf"), "eps", eps, "be a number of at least 0")
     return int(shape[-1])

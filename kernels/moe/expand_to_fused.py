@@ -111,7 +111,8 @@ def expand_to_fused_kernel(item_bytes: int, columns: int, sf_columns: int, top_k
                 zero_padding(block, pos_to_expert, out_sf, sf_row, sf_width, sf_parts)
                 zero_padding(block, pos_to_expert, out, row, width, parts)
             else:
-                scatter(block - T.ceildiv(num_expanded, rows), token_topk_to_pos, x_sf, out_sf, sf_row, sf_width, sf_parts)
+                scatter(block - T.ceildiv(num_expanded, rows), token_topk_to_pos, x_sf, out_sf, sf_row, sf_width,
+                        sf_parts)
                 scatter(block - T.ceildiv(num_expanded, rows), token_topk_to_pos, x, out, row, width, parts)
 
     return expand_to_fused_with_sf if sf_columns else expand_to_fused

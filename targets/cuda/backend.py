@@ -1,7 +1,8 @@
 """The ``cuda`` backend: TileLang lowers, nvcc compiles, the driver launches.
 
 Text comes out anywhere, a cubin wherever there is an nvcc (its version is part of the cache's key, so that it must be
-there for a cached cubin too), and a call needs a GPU. Files of a compiled kernel: ``kernel.cubin`` and ``compiled.json`` (registers, spills, shared memory).
+there for a cached cubin too), and a call needs a GPU. Files of a compiled kernel: ``kernel.cubin`` and
+``compiled.json`` (registers, spills, shared memory).
 """
 
 from __future__ import annotations

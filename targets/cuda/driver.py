@@ -83,8 +83,8 @@ class Function:
                              "put the largest extent first")
         packed = self._pack(*values)
         size = ctypes.c_size_t(len(packed))
-        extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, ctypes.cast(packed, ctypes.c_void_p).value, _BUFFER_SIZE,
-                                      ctypes.addressof(size), _END)
+        address = ctypes.cast(packed, ctypes.c_void_p).value   # type: ignore[arg-type]   # bytes are taken too
+        extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, address, _BUFFER_SIZE, ctypes.addressof(size), _END)
         lib = self._lib
         pushed = self._enter(context)
         try:

@@ -10,7 +10,6 @@ from monotile.targets.npuir.memory import ELEMENT, Global, Offset, OnChip, View,
 from monotile.targets.npuir.mlir import Writer, memref
 from monotile.targets.npuir.tir import Expr, constant_int, kind
 
-
 # The library's casts to 8 bits write pieces of 32 rows of 32 bytes whatever the size of their result.
 NARROWING_BYTES = 1024
 

@@ -97,7 +97,7 @@ class _Function:
             for expr in [*shape, *strides]:
                 if kind(expr) == "Var" and not any(expr.same_as(s) for s in symbols):
                     symbols.append(expr)
-        names = []
+        names: list[str] = []
         for symbol in symbols:
             argument = f"%symbol{len(names)}_{symbol.name}"
             names.append(argument)
@@ -133,9 +133,7 @@ class _Function:
         elif name == "SeqStmt":
             for child in node.seq:
                 self._visit(child)
-        elif name == "AttrStmt":
-            self._visit(node.body)
-        elif name == "DeclBuffer":
+        elif name == "AttrStmt" or name == "DeclBuffer":
             self._visit(node.body)
         elif name == "For":
             self._loop(node)

@@ -124,7 +124,8 @@ class Reductions:
                                result.select(range(1, len(result.extents)))])
         if len(below.extents) != 1:
             raise Refused(f"a reduction of {source.memory.label} over strides {source.strides} is not lowered")
-        matrix = replace(source, extents=(source.extents[0], *below.extents), strides=(source.strides[0], *below.strides))
+        matrix = replace(source, extents=(source.extents[0], *below.extents),
+                         strides=(source.strides[0], *below.strides))
         line = replace(out, extents=(1, *out.extents), strides=(out.extents[0], *out.strides))
         self._emit(kind, matrix, line, 0)
 

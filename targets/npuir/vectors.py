@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from monotile.compat import lowbit
 from monotile.targets.npuir.context import Context, Misaligned, NeedsPeeling, Refused, Scalar, Value
 from monotile.targets.npuir.memory import (
     ELEMENT,
@@ -99,11 +101,9 @@ class Vectors:
                 return self.apply(operation, fixed, out, attributes, inline_broadcast, text, max_rank)
         merged = coalesce(whole_rows([v.select(order) for v in [*views, out]]))
         if not merged[0].extents:   # the compiler gives a vector of one element to the scalar unit: take several
-            strays = [i for i, v in enumerate(operands) if isinstance(v, View) and not v.memory.is_lone]
-            if strays:
-                fixed = list(operands)
-                for position in strays:
-                    fixed[position] = self._spread_element(fixed[position], ())
+            fixed = [self._spread_element(v, ()) if isinstance(v, View) and not v.memory.is_lone else v
+                     for v in operands]
+            if any(a is not b for a, b in zip(operands, fixed)):
                 return self.apply(operation, fixed, out, attributes, inline_broadcast, text, max_rank)
             if not out.memory.is_lone:
                 alone = self.context.temporary((), out.dtype)
@@ -490,7 +490,7 @@ class Vectors:
         view = self.view(expr.buffer, list(expr.indices))
         return self._indexed(expr, memory) if view is None else view
 
-    def view(self, buffer: object, indices: list[Expr]) -> View | None:
+    def view(self, buffer: Any, indices: list[Expr]) -> View | None:
         """The on-chip view of an access; None if an index is not linear in the loop variables."""
         memory = self.context.memory[buffer]
         assert isinstance(memory, OnChip)
@@ -507,7 +507,7 @@ class Vectors:
         if any(s < 0 for s in strides):
             return None
         offset = self.scalars.offset(terms)
-        return View(memory, str(getattr(buffer, "dtype")), offset, tuple(self.context.extents), tuple(strides))
+        return View(memory, str(buffer.dtype), offset, tuple(self.context.extents), tuple(strides))
 
     def _indexed(self, expr: Expr, memory: OnChip) -> View:
         """A UB read at computed positions: the index as an int32 tile, then vgather."""

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 import pytest
-
 from modules_on_disk import UB_BYTES, Written, compiled, memref
+
 from monotile.targets.npuir import abi
 from monotile.targets.npuir.emulator import (
     EmulatorFault,
@@ -221,7 +221,7 @@ def test_affine_maps_loops_and_while() -> None:
         '  %s2 = "arith.addi"(%s, %k64) : (i64, i64) -> i64',
         '  "scf.yield"(%t, %s2) : (i64, i64) -> ()',  # swapped: both are assigned at once
         "}) : (index, index, index, i64, i64) -> (i64, i64)",
-        f'%w = "scf.while"(%sum#0) ({{',
+        '%w = "scf.while"(%sum#0) ({',
         "^bb0(%v: i64):",
         f'  %c = "arith.cmpi"(%v, {limit}) <{{predicate = 2 : i64}}> : (i64, i64) -> i1',
         '  "scf.condition"(%c, %v) : (i1, i64) -> ()',

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from modules_on_disk import UB_BYTES, Written, compiled, memref
+
 from monotile.targets.npuir import abi
 from monotile.targets.npuir.emulator import EmulatorFault, Program, Report
 
@@ -67,7 +67,7 @@ def test_every_deleted_wait_is_caught(name: str, execute: Callable[[str], object
     waits = lines_with(ir, WAITS)
     assert len(waits) >= least
     for number in waits:
-        with pytest.raises(EmulatorFault, match="race|left set"):
+        with pytest.raises(EmulatorFault, match=r"race|left set"):
             execute(without(ir, number))
 
 
@@ -123,7 +123,7 @@ def test_an_address_planned_twice_is_caught() -> None:
     """Two live tiles at one place: what one writes, the other reads."""
     ir = compiled("scaled_sum")
     (number,) = lines_with(ir, r"arith\.constant.*value = 12288 : i64")
-    with pytest.raises((EmulatorFault, AssertionError), match="race|not equal"):
+    with pytest.raises((EmulatorFault, AssertionError), match=r"race|not equal"):
         run(replaced(ir, number, "12288", "8192"))
 
 
@@ -161,7 +161,7 @@ def test_an_oversized_store_is_caught() -> None:
 
 
 def test_ub_of_a_smaller_chip_is_respected() -> None:
-    with pytest.raises(EmulatorFault, match="out of bounds: .* end at byte 16383 of 16000"):
+    with pytest.raises(EmulatorFault, match=r"out of bounds: .* end at byte 16383 of 16000"):
         run(compiled("scaled_sum"), ub_bytes=16000)
 
 

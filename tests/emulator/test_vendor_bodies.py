@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from bodies import View, compare, element_of
+
 from monotile.targets.npuir.emulator import vendor
 from monotile.targets.npuir.emulator.checks import misalignment
 from monotile.targets.npuir.emulator.library import Operand, UnknownRoutine, dtype, itemsize, resolve
@@ -173,7 +173,7 @@ def select(entry: str, match: re.Match[str]) -> Iterator[list[Any]]:
         yield [condition, *sources, result(element, (count,)), make.scratch(element, 64)]
 
 
-@family("bits", rf"v(and|or|xor|not)_1d_bool")
+@family("bits", r"v(and|or|xor|not)_1d_bool")
 def bits(entry: str, match: re.Match[str]) -> Iterator[list[Any]]:
     make = Cases(entry)
     for count in (8, 64, 200, 3000):

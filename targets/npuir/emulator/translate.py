@@ -219,7 +219,7 @@ class _Translator:
         ]
         out += [f"  call{k} = rt.calls[{k}]" for k in range(len(self.sites))]
         out += ["  " + p for p in self.prologue]
-        out += [f"  def kernel(arguments, block, blocks):", f"    {arguments or '_ '}= arguments"]
+        out += ["  def kernel(arguments, block, blocks):", f"    {arguments or '_ '}= arguments"]
         out += ["    " + " = ".join(counters) + " = 0"]
         origin: dict[int, str] = {}
         for line in self.lines:
@@ -283,7 +283,7 @@ class _Translator:
     def operation(self, op: Operation) -> None:
         name = op.name
         if name in _NOTHING or name == "func.return":
-            return
+            return None
         dialect, _, short = name.partition(".")
         if name == "func.call":
             return self.call(op)
@@ -308,7 +308,8 @@ class _Translator:
             self.values[result] = constant if isinstance(constant, int) else _float_literal(constant)
             return
         if name == "select":
-            return self.select(op)
+            self.select(op)
+            return
         type_ = op.operand_types[0]
         to = op.result_types[0]
         args = [self.scalar(o) for o in op.operands]

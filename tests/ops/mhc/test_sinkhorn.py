@@ -234,5 +234,5 @@ def test_bad_gradients() -> None:
 
 
 def test_more_repeats_than_fit_are_refused_by_name() -> None:
-    with pytest.raises(monotile.errors.TileTooLarge, match="mhc.mhc_sinkhorn_bwd"):
+    with pytest.raises(monotile.errors.TileTooLarge, match=r"mhc\.mhc_sinkhorn_bwd"):
         monotile.mhc.mhc_sinkhorn_bwd(normal(3, 4, 4), normal(3, 4, 4), 4000)

@@ -93,7 +93,8 @@ def test_padding_is_zeroed_whatever_the_tokens(case: str) -> None:
     positions = torch.full((tokens, top_k), -1, dtype=torch.int32)
     owners = torch.full((45,), -1, dtype=torch.int32)
     check(bits((tokens, 72), torch.bfloat16), positions, owners)
-    check_with_sf(bits((tokens, 72), torch.float8_e4m3fn), bits((tokens, 3), torch.float32), 32, positions, owners, True)
+    values, scales = bits((tokens, 72), torch.float8_e4m3fn), bits((tokens, 3), torch.float32)
+    check_with_sf(values, scales, 32, positions, owners, True)
 
 
 def test_no_positions_and_no_channels() -> None:
@@ -114,7 +115,7 @@ def test_scales(hidden: int, group: int, column_major: bool) -> None:
 
 @pytest.mark.parametrize("hidden,group", [(72, 32), (576, 128), (7168, 32)])
 def test_packed_scales(hidden: int, group: int) -> None:
-    sf = bits((31, -(-(-(-hidden // group)) // 4)), torch.int32)
+    sf = bits((31, (hidden + 4 * group - 1) // (4 * group)), torch.int32)
     check_with_sf(bits((31, hidden), torch.float8_e4m3fn), sf, group, *mapping(31, 6), True)
 
 

@@ -24,7 +24,7 @@ def check(scores: torch.Tensor, top_k: int) -> torch.Tensor:
     assert torch.equal(chosen, oracle(scores, top_k))
     ordered = chosen.sort(dim=1).values
     assert bool((ordered[:, 1:] > ordered[:, :-1]).all())   # distinct
-    assert chosen.numel() == 0 or 0 <= int(chosen.min()) and int(chosen.max()) < scores.shape[1]
+    assert chosen.numel() == 0 or (int(chosen.min()) >= 0 and int(chosen.max()) < scores.shape[1])
     return chosen
 
 
@@ -96,8 +96,10 @@ def test_a_row_does_not_touch_its_neighbours() -> None:
 
 def test_other_tiles_give_the_same() -> None:
     scores = normal(45, 72)
-    for tokens in (8, 32):
-        with monotile.override_tiling("moe.topk_gate", tokens=tokens, threads=128):
+    # TileLang finds no layout on a GPU for 72 experts of many tokens over many threads
+    tiles = [(8, 128), (32, 128)] if monotile.resolve().target.is_ascend else [(1, 32), (2, 32)]
+    for tokens, threads in tiles:
+        with monotile.override_tiling("moe.topk_gate", tokens=tokens, threads=threads):
             check(scores, 6)
 
 

@@ -304,7 +304,7 @@ def _pair() -> tuple[torch.Tensor, torch.Tensor]:
     (lambda: ((_pair()[0].float(), _pair()[1]), "e4m3", 128, (1, 64)),
      "x values must be float8_e4m3fn or int8, got float32"),
     (lambda: ((*_pair(), _x()), "e4m3", 128, (1, 64)), "be a tensor or a pair"),
-], ids=str)
+])
 def test_bad_input(arguments: Any, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         monotile.quant.per_token_cast(*arguments())

@@ -1,0 +1,5 @@
+import sys
+
+from monotile.cli import main
+
+sys.exit(main())
