@@ -193,7 +193,7 @@ def _row(path: Path, lines: list[str], start: int, row: Mapping[str, Any], decla
             raise TilingError(f"{place(key)}: a row has {', '.join(_ROW_KEYS)}, not {key!r}")
     missing = [key for key in _ROW_KEYS if key not in row]
     if missing:
-        raise TilingError(f"{place('')}: the row lacks {', '.join(missing)}")
+        raise TilingError(f"{path}:{start + 1}: the row lacks {', '.join(missing)}")
     when, values, why, measured = (row[key] for key in _ROW_KEYS)
     if not isinstance(when, dict) or not isinstance(values, dict) or not values:
         raise TilingError(f"{place('values')}: when and values must be tables, and values not empty")

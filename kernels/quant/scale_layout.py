@@ -72,6 +72,8 @@ class ScaleLayout:
                              f"{self.rows} x {self.columns}, got {tuple(scales.shape)}")
         if self.kind == ROW:
             return scales
+        if scales.numel() == 0:   # its strides say nothing
+            return scales.new_empty((width, down))
         pitch = scales.stride(1) if width > 1 else align(down, ALIGN_TOKENS)
         reaches = scales.untyped_storage().nbytes() // scales.element_size() - scales.storage_offset()
         if (down > 1 and scales.stride(0) != 1) or pitch < down:
