@@ -389,7 +389,8 @@ class Vectors:
         self._gather_at(source.memory, ramp, target)
 
     def _gather_at(self, memory: OnChip, index: View, target: View) -> None:
-        whole = f"{memory.name} : {memref([memory.size], memory.element, 'ub')}"
+        last = sum((extent - 1) * stride for extent, stride in zip(memory.shape, memory.strides))
+        whole = self.operand(View(memory, index.dtype, Offset(), (last + 1,), (1,)))
 
         def text(shown: list[str]) -> str:
             return f"hivm.hir.vgather ins({whole}) indices({shown[0]}) outs({shown[1]})"
