@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import threading
@@ -45,11 +46,11 @@ def run() -> int:
     with monotile.use_target(TARGET):
         for tokens, hidden in SHAPES:
             x = activations(tokens, hidden)
-            artifact = waiting(f"lowering and compiling for {hidden} channels", lambda x=x: _build(x))
+            artifact = waiting(f"lowering and compiling for {hidden} channels", functools.partial(_build, x))
             _describe(artifact, chip.ub_bytes)
             started = time.perf_counter()
             out, scales = waiting(f"{tokens} x {hidden} in the emulator",
-                                  lambda x=x: monotile.quant.per_token_cast(x, "e4m3", CHANNELS))
+                                  functools.partial(monotile.quant.per_token_cast, x, "e4m3", CHANNELS))
             seconds = time.perf_counter() - started
             expected, expected_scales = reference.per_token_cast(x, "e4m3", CHANNELS)
             values = int((out.view(torch.uint8) != expected.view(torch.uint8)).sum())

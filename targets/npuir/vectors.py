@@ -794,7 +794,9 @@ class Vectors:
         variable = self.context.tvm.tirx.Var("float8_operand", "float32" if dtype in _FLOAT8 else "uint8")
         if dtype in _FLOAT8:
             self.context.environment[hash(variable)] = self._to(value, "float32")
-            return self.evaluate(lowbit.e4m3_from_f32_bits(variable), into)
+            code = self.evaluate(lowbit.e4m3_from_f32_bits(variable))
+            assert isinstance(code, View)
+            return replace(self._convert(code, "int8"), dtype=dtype)
         self.context.environment[hash(variable)] = replace(value, dtype="uint8")
         return self.cast(self.evaluate(lowbit.e4m3_bits_to_f32(variable)), dtype, into)
 

@@ -635,3 +635,21 @@ def test_refusals_name_op_statement_and_need() -> None:
     assert "test.case" in message and "tan" in message and "Ascend910B3" in message
     message = refused(elementwise(lambda a: a // 3, "int32"))
     assert "power of two" in message
+
+
+def test_casts_to_and_from_float8() -> None:
+    """A source may cast by itself: every code, every middle between two, saturation, NaN."""
+    import torch
+
+    codes = np.arange(256, dtype=np.uint8)
+    values = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()
+    finite = np.sort(values[np.isfinite(values)])
+    numbers = np.concatenate([finite, (finite[1:] + finite[:-1]) / 2, [1e9, -1e9, np.nan]]).astype(f32)
+    x = np.resize(numbers, (8, 128))
+    clipped = torch.from_numpy(x).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+    expected = np.where(np.isnan(x), 0x7F, clipped).astype(np.uint8)
+    to = elementwise(lambda v: T.cast(v, "float8_e4m3fn"), out="float8_e4m3fn")
+    check(to, [x], [expected], [8])
+    back = elementwise(lambda v: T.cast(v, "float32"), dtype="float8_e4m3fn", out="float32")
+    every = np.resize(codes, (8, 128))
+    check(back, [every], [np.resize(values, (8, 128))], [8])
