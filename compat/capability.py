@@ -1,8 +1,8 @@
 """Which conversions the target being traced for has in hardware.
 
 The only thing about a target that a kernel's source may depend on, and only through compat's macros: ``e4m3`` says
-that the chip converts to and from float8_e4m3fn, ``e2m1`` that it does so for packed fp4. The build sets it while it
-traces; each thread has its own.
+that the chip converts to and from float8_e4m3fn, ``e4m3_nan`` that this conversion keeps NaN, ``e2m1`` that it
+converts to packed fp4. The build sets it while it traces; each thread has its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-KNOWN = frozenset({"e4m3", "e2m1"})
+KNOWN = frozenset({"e4m3", "e4m3_nan", "e2m1"})
 
 _casts: ContextVar[frozenset[str] | None] = ContextVar("monotile_hardware_casts", default=None)
 

@@ -89,6 +89,11 @@ def hivmc() -> str | None:
     return shutil.which("hivmc")
 
 
+def cxx() -> str | None:
+    """The host's C++ compiler, g++ before clang++: its path, or None."""
+    return shutil.which("g++") or shutil.which("clang++")
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 

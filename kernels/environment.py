@@ -17,6 +17,7 @@ _GET = {
     "torch_npu": "pip install 'monotile[npu]' on a machine with an Ascend NPU",
     "CANN": "install Huawei's CANN toolkit and source its set_env.sh",
     "hivmc": "comes with CANN: source its set_env.sh",
+    "C++ compiler": "apt install g++, for the emulator of the 950",
 }
 
 
@@ -24,7 +25,7 @@ def found() -> dict[str, str | None]:
     """Version (or path) of every tool that a target may need; None for what is not here. Starts no device."""
     return {"torch": versions.torch(), "tilelang": versions.tilelang(), "ascendnpu-ir": versions.ascendnpu_ir(),
             "nvcc": versions.nvcc(), "torch_npu": versions.torch_npu(), "CANN": versions.cann(),
-            "hivmc": versions.hivmc()}
+            "hivmc": versions.hivmc(), "C++ compiler": versions.cxx()}
 
 
 def report() -> list[str]:
@@ -55,7 +56,7 @@ def _here(target: Target, tools: Mapping[str, str | None]) -> dict[str, bool]:
     if not target.is_ascend:
         return {"lower": tools["tilelang"] is not None, "compile": tools["nvcc"] is not None,
                 "emulate": False, "run": torch.cuda.is_available()}
-    compiles = tools["ascendnpu-ir"] is not None
-    # the emulator has the 910's vector library only; launching on an NPU is not built yet
-    return {"lower": tools["tilelang"] is not None, "compile": compiles,
-            "emulate": compiles and target.generation == "c220", "run": False}
+    lowers, compiles = tools["tilelang"] is not None, tools["ascendnpu-ir"] is not None
+    # the 950's text is emulated by the host's C++ compiler; launching on an NPU is not built yet
+    emulates = compiles if target.default_backend == "npuir" else lowers and tools["C++ compiler"] is not None
+    return {"lower": lowers, "compile": compiles, "emulate": emulates, "run": False}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "cuda": ("monotile.targets.cuda.backend", "CudaBackend"),
+    "ascendc": ("monotile.targets.ascendc.backend", "AscendcBackend"),
     "npuir": ("monotile.targets.npuir.backend", "NpuirBackend"),
 }
 

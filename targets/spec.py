@@ -84,7 +84,7 @@ CUDA_SM90 = Target(
     vector_bytes=128, block_bytes=32,
     # fragments live in registers (64 Ki of 32 bits), shared buffers in 227 KiB of shared memory
     on_chip_bytes=256 * KIB + 227 * KIB,
-    hardware_casts=frozenset({"e4m3"}),   # cvt to e2m1 begins with sm_100
+    hardware_casts=frozenset({"e4m3", "e4m3_nan"}),   # cvt to e2m1 begins with sm_100
     hbm_bytes_per_s=4.8e12,
     sources=MappingProxyType({
         "vector_cores": "C", "cube_cores": "C", "vector_bytes": "C", "block_bytes": "C", "on_chip_bytes": "C",
@@ -134,7 +134,8 @@ ASCEND_950 = Target(
     # SIMT code keeps 32 KiB of the 248 as its data cache; kernels here must fit either way
     ub_bytes=248 * KIB, on_chip_bytes=216 * KIB,
     l1_bytes=512 * KIB, l0a_bytes=64 * KIB, l0b_bytes=64 * KIB, l0c_bytes=256 * KIB,
-    # The chip converts to e2m1 too, but from bf16 only: an f32 would round twice, so kernels use integer code.
+    # The chip converts to e2m1 too, but from bf16 only: an f32 would round twice, so kernels use integer code. Its
+    # saturating conversion to e4m3 turns NaN to 0 unless a mode bit is set, which no kernel can count on.
     hardware_casts=frozenset({"e4m3"}),
     hbm_bytes_per_s=1.6e12,
     sources=_ASCEND_SOURCES, unconfirmed=frozenset({"hbm_bytes_per_s", "hardware_casts"}),

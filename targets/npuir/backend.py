@@ -8,15 +8,13 @@ generic form, which the emulator runs), ``kernel.o`` (the binary, only where CAN
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from monotile.compat.errors import LoweringError, ToolchainMissing, UnsupportedOnTarget
 from monotile.targets.backend import Source, signature
+from monotile.targets.emulation import emulator_mode, flat_memory
 from monotile.targets.npuir import abi, toolchain
 from monotile.targets.spec import Target
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     import torch
 
 FINAL, GENERIC, BINARY, REPORT = "final.mlir", "final.generic.mlir", "kernel.o", "compiled.json"
-MODES = ("fast", "checked")
 
 
 class NpuirBackend:
@@ -82,25 +79,6 @@ class NpuirBackend:
                                    "PATH; install CANN and source its set_env.sh, or set KERNEL_EXECUTOR=emulator")
         raise UnsupportedOnTarget(f"launching AscendNPU-IR binaries on {target.name} is not built yet; "
                                   "set KERNEL_EXECUTOR=emulator and use CPU tensors")
-
-
-def emulator_mode() -> str:
-    """``fast``, or ``checked`` where MONOTILE_EMULATOR says so. Bounds are checked in both."""
-    mode = os.environ.get("MONOTILE_EMULATOR", "fast")
-    if mode not in MODES:
-        raise ValueError(f"MONOTILE_EMULATOR must be one of {', '.join(MODES)}, got {mode!r}")
-    return mode
-
-
-def flat_memory(tensor: torch.Tensor) -> np.ndarray:
-    """All elements from a tensor's first to its last, as one NumPy array over the same memory (no copy)."""
-    import torch
-
-    from monotile.compat import dtypes
-
-    extent = 0 if tensor.numel() == 0 else 1 + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return dtypes.numpy_view(torch.as_strided(tensor.detach(), (extent,), (1,)))
 
 
 def _program(directory: Path, target: Target, op: str) -> Any:

@@ -45,7 +45,7 @@ def test_a_wheel_holds_every_module_and_every_tiling(tmp_path: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     for folder, package in (("kernels", "monotile"), ("targets", "monotile/targets"), ("compat", "monotile/compat")):
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".toml"):
+            if path.suffix in (".py", ".toml", ".h"):
                 assert f"{package}/{path.relative_to(ROOT / folder)}" in held
     assert not any(name.startswith(("tests", "kernels", "build")) for name in held)
 

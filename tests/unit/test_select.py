@@ -41,14 +41,16 @@ def chosen(*tensors: Any) -> tuple[str, str, str]:
     return selection.target.name, selection.backend, selection.executor
 
 
-@pytest.mark.parametrize("asked,expected", [
-    (None, "ascend-910b"), ("auto", "ascend-910b"), ("ascend", "ascend-910b"), ("ascend-910b", "ascend-910b"),
-    ("ascend-910c", "ascend-910c"),
+@pytest.mark.parametrize("asked,expected,backend", [
+    (None, "ascend-910b", "npuir"), ("auto", "ascend-910b", "npuir"), ("ascend", "ascend-910b", "npuir"),
+    ("ascend-910b", "ascend-910b", "npuir"), ("ascend-910c", "ascend-910c", "npuir"),
+    ("ascend-950", "ascend-950", "ascendc"),
 ])
-def test_cpu_tensors_are_emulated(monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str) -> None:
+def test_cpu_tensors_are_emulated(monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str,
+                                  backend: str) -> None:
     if asked:
         monkeypatch.setenv("KERNEL_TARGET", asked)
-    assert chosen(CPU) == (expected, "npuir", "emulator")
+    assert chosen(CPU) == (expected, backend, "emulator")
     assert default_device() == torch.device("cpu")
 
 

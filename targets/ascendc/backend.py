@@ -1,0 +1,88 @@
+"""The ``ascendc`` backend: TileLang's Ascend backend behind our passes, an emulator of its text, bisheng where it is.
+
+Files of a compiled kernel: ``fast.so`` and ``checked.so`` (the emulator's two builds), ``compiled.json`` (threads, UB
+bytes, regions, whether bisheng accepted the text) and, where CANN is installed, ``kernel.so``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from monotile.compat.errors import ToolchainMissing, UnsupportedOnTarget
+from monotile.targets.ascendc import bisheng
+from monotile.targets.backend import Source, signature
+from monotile.targets.emulation import emulator_mode, flat_memory
+from monotile.targets.spec import Target
+
+if TYPE_CHECKING:
+    import torch
+
+BINARY, REPORT = "kernel.so", "compiled.json"
+_MARK = "// lowered: "
+
+
+class AscendcBackend:
+    name = "ascendc"
+
+    def lower(self, func: Any, target: Target, op: str) -> Source:
+        """AscendC text of a PrimFunc, which ends with a comment that says how it came about. Raises LoweringError."""
+        from monotile.targets.ascendc.lowering import lower_to_text
+
+        made = lower_to_text(func, target, op)
+        tensors, scalars = signature(func)
+        about = {"threads": made.threads, "ub_bytes": made.ub_bytes, "tiles_in_flight": made.stages,
+                 "regions": made.regions, "kept_in_ub": made.spilled}
+        return Source(text=f"{made.text.rstrip()}\n{_MARK}{json.dumps(about)}\n", suffix=".cpp", name=made.name,
+                      tensors=tensors, scalars=scalars)
+
+    def flags(self, target: Target) -> tuple[str, ...]:
+        from monotile.targets.ascendc.emulator import host
+
+        return (target.arch, str(target.ub_bytes), host.fingerprint())
+
+    def tool_versions(self) -> tuple[str, ...]:
+        from monotile.targets.ascendc.emulator import host
+
+        return (host.compiler_version(), f"bisheng {bisheng.program()}")
+
+    def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
+        from monotile.targets.ascendc.emulator import host
+
+        host.build(source.text, target.ub_bytes, directory, op, target.name)
+        accepted = bisheng.accept(directory / f"source{source.suffix}", directory / BINARY, target, op)
+        report = {**explain(source.text), "accepted_by_bisheng": accepted}
+        (directory / REPORT).write_text(json.dumps(report, indent=1))
+
+    def load(self, source: Source, target: Target, directory: Path, executor: str,
+             op: str) -> Callable[[Sequence[torch.Tensor]], None]:
+        if executor == "device":
+            raise self._no_device(directory, target)
+        from monotile.targets.ascendc.emulator.host import Program
+
+        program = Program(directory, source.text, op)
+        names = [t.name for t in source.tensors]
+
+        def run(tensors: Sequence[torch.Tensor]) -> None:
+            arrays = dict(zip(names, map(flat_memory, tensors)))
+            numbers = {s.name: s.value_from(tensors) for s in source.scalars}
+            program.run(arrays, numbers, blocks=target.vector_cores, checked=emulator_mode() == "checked")
+
+        return run
+
+    def _no_device(self, directory: Path, target: Target) -> Exception:
+        if not (directory / BINARY).exists():
+            return ToolchainMissing("a binary for the 950 needs CANN's bisheng, which was looked for on PATH and in "
+                                    "ASCEND_HOME_PATH: install CANN and source its set_env.sh, or set "
+                                    "KERNEL_EXECUTOR=emulator")
+        return UnsupportedOnTarget(f"launching AscendC binaries on {target.name} is not built yet; set "
+                                   "KERNEL_EXECUTOR=emulator and use CPU tensors")
+
+
+def explain(text: str) -> dict[str, Any]:
+    """How a text came about: threads, UB bytes, tiles in flight, the regions, registers that are kept in UB."""
+    line = text.rstrip().rsplit("\n", 1)[-1]
+    told: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+    return told

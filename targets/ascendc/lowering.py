@@ -1,0 +1,153 @@
+"""PrimFunc to AscendC text: legalise, TileLang's Ascend backend, lint.
+
+The number of threads is this module's to choose, as no source uses a thread's index: where TileLang finds no layout
+for that many, or the text would run into its fault of reductions over part of a block, fewer are tried. Where
+TileLang cannot order the pipes by flags (it says so, and goes on), the whole kernel becomes one SIMT function.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monotile.compat.errors import LoweringError
+from monotile.targets.spec import Target
+
+MODE_VARIABLE = "MONOTILE_ASCENDC_MODE"
+_SCALARS_ONLY = {"tirx.disable_vectorize": True}
+_NO_LAYOUT = ("no available layout found", "does not form a bijective transform")
+_BAD_FLAGS = re.compile("synchronization ring is malformed|reverse ordering too loose|dependency cycle")
+_NO_VECTOR_TYPE = "cannot convert vector type"
+SIMT = "simt"
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Text:
+    """What was emitted, and how."""
+
+    name: str
+    text: str
+    threads: int
+    ub_bytes: int
+    stages: int
+    regions: tuple[str, ...]
+    spilled: tuple[str, ...]
+
+
+def mode() -> str:
+    """``dma``, or ``simt`` where MONOTILE_ASCENDC_MODE says so."""
+    from monotile.targets.ascendc.legalise import MODES
+
+    chosen = os.environ.get(MODE_VARIABLE, MODES[0])
+    if chosen not in MODES:
+        raise ValueError(f"{MODE_VARIABLE} must be one of {', '.join(MODES)}, got {chosen!r}")
+    return chosen
+
+
+def lower_to_text(func: Any, target: Target, op: str) -> Text:
+    """AscendC of a PrimFunc. Raises LoweringError naming op, statement and source line."""
+    from monotile.targets.ascendc import lint
+    from monotile.targets.ascendc.legalise import legalise
+    from monotile.targets.ascendc.tir import Refused
+
+    chosen, tried, why = mode(), set(), ""
+    candidates: list[int | None] = [None]
+    while candidates:
+        threads = candidates.pop(0)
+        try:
+            legal = legalise(func, target.vector_cores, target.on_chip_bytes, chosen, threads)
+            text, flags_hold = _tilelang(legal.func, op, target)
+            if not flags_hold and chosen != SIMT:
+                chosen, candidates = SIMT, [None]
+                continue
+        except Refused as refused:
+            line, statement = _source(refused.statement)
+            raise LoweringError(op, target.name, "emit", str(refused), statement, line) from refused
+        except LoweringError as error:
+            if not any(words in error.reason for words in _NO_LAYOUT):
+                raise
+            fewer, why = [], error.reason
+        else:
+            faults = lint.faults(text)
+            if not faults:
+                return Text(_name(text), text, legal.threads, legal.ub_bytes, legal.stages, tuple(legal.regions),
+                            tuple(legal.spilled))
+            fewer, why = lint.group_sizes(text), f"{faults[0]} (a fault of TileLang)"
+        tried.add(legal.threads)
+        candidates += [n for n in (*fewer, WARP) if n >= WARP and n not in tried and n not in candidates]
+    raise LoweringError(op, target.name, "emit", f"{why}, and no other number of threads avoids it; choose another "
+                        "tiling")
+
+
+def _tilelang(func: Any, op: str, target: Target) -> tuple[str, bool]:
+    """(text, do its flags order the pipes)."""
+    from tilelang import tvm
+    from tilelang.engine.lower import lower
+
+    from monotile.targets.ascendc import lint
+
+    chip = tvm.target.Target({"kind": "ascend"})
+    configs: Sequence[dict[str, Any]] = ({}, _SCALARS_ONLY)
+    for config in configs:
+        try:
+            with _told() as told, chip, tvm.transform.PassContext(opt_level=3, config=config):
+                text = str(lower(func, target=chip, enable_device_compile=False).kernel_source)
+            if config or not lint.needs_scalars(text):
+                return text, not any(map(_BAD_FLAGS.search, told))
+        except Exception as error:   # TVM raises its own types; the reader needs the kernel's name and the reason
+            if _NO_VECTOR_TYPE not in str(error) or config:
+                raise LoweringError(op, target.name, "emit", _reason(error)) from error
+    raise AssertionError("every configuration returns or raises")
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """What C++ writes to stderr inside. Warnings about flags are acted upon; the rest is passed on."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            lines += file.readlines()
+            os.write(2, "".join(line for line in lines if not _BAD_FLAGS.search(line)).encode())
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("File")]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:400]
+
+
+def _name(text: str) -> str:
+    found = re.search(r'extern "C" __global__ \S+ void (\w+)\(', text)
+    if found is None:
+        raise LoweringError("", "", "emit", "the text has no entry")
+    return found.group(1)
+
+
+def _source(statement: Any) -> tuple[str | None, str | None]:
+    """(file:line, text) of a statement in the kernel's source."""
+    if statement is None:
+        return None, None
+    from tilelang.ir import get_stmt_span
+
+    span = get_stmt_span(statement)
+    if span is None:
+        return None, str(statement).strip().splitlines()[-1][:200]
+    name, number = str(span.source_name.name), int(span.line)
+    return f"{Path(name).name}:{number}", linecache.getline(name, number).strip()

@@ -1,0 +1,342 @@
+"""AscendC for the 950: small kernels from source to the emulator, in both modes; what the lint and the checks catch."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monotile.compat import language as T
+from monotile.compat.errors import LoweringError, ToolchainMissing
+from monotile.targets.ascendc import bisheng, lint
+from monotile.targets.ascendc.emulator import host
+from monotile.targets.ascendc.emulator.host import AscendcFault, Program
+from monotile.targets.ascendc.lowering import MODE_VARIABLE, Text, lower_to_text
+from monotile.targets.spec import ASCEND_910B, ASCEND_950
+
+f32, i32 = np.float32, np.int32
+
+
+def lowered(func: Any) -> Text:
+    return lower_to_text(func, ASCEND_950, "test.case")
+
+
+def execute(text: str, folder: Path, tensors: dict[str, np.ndarray], numbers: dict[str, int],
+            blocks: int = 56) -> host.Moved:
+    folder.mkdir(exist_ok=True)
+    host.build(text, ASCEND_950.ub_bytes, folder, "test.case", "ascend-950")
+    flat = {name: array.reshape(-1) for name, array in tensors.items()}
+    return Program(folder, text, "test.case").run(flat, numbers, blocks, checked=True)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(f32)
+
+
+# ---------------------------------------------------------------------- rules
+def scaled(rows: int = 8, columns: int = 128) -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, columns), T.float32], y: T.Tensor[(n, columns), T.float32]):
+        with T.Kernel(T.ceildiv(n, rows), threads=128) as block:
+            tile = T.alloc_fragment((rows, columns), T.float32)
+            T.copy(x[block * rows, 0], tile)
+            for i, j in T.Parallel(rows, columns):
+                tile[i, j] = tile[i, j] * 2.0 + 1.0
+            T.copy(tile, y[block * rows, 0])
+    return kernel
+
+
+def ragged_columns() -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 200), T.float32], y: T.Tensor[(n, 200), T.float32]):
+        with T.Kernel(T.ceildiv(n, 4), 2, threads=128) as (by, bx):
+            tile = T.alloc_fragment((4, 128), T.float32)
+            T.copy(x[by * 4, bx * 128], tile)
+            for i, j in T.Parallel(4, 128):
+                tile[i, j] = -tile[i, j]
+            T.copy(tile, y[by * 4, bx * 128])
+    return kernel
+
+
+def row_sums() -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 256), T.float32], y: T.Tensor[(n,), T.float32]):
+        with T.Kernel(T.ceildiv(n, 8), threads=128) as block:
+            tile = T.alloc_fragment((8, 256), T.float32)
+            total = T.alloc_fragment((8,), T.float32)
+            T.copy(x[block * 8, 0], tile)
+            T.reduce_max(tile, total, dim=1)
+            for i in T.Parallel(8):
+                if block * 8 + i < n:
+                    y[block * 8 + i] = total[i]
+    return kernel
+
+
+def gathered() -> Any:
+    n, m = T.dynamic("n"), T.dynamic("m")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(m, 64), T.float32], index: T.Tensor[(n,), T.int32], y: T.Tensor[(n, 64), T.float32]):
+        with T.Kernel(T.ceildiv(n, 4), threads=64) as block:
+            tile = T.alloc_fragment((4, 64), T.float32)
+            for i, j in T.Parallel(4, 64):
+                tile[i, j] = 0.0
+                if block * 4 + i < n:
+                    if index[block * 4 + i] >= 0:
+                        tile[i, j] = x[index[block * 4 + i], j]
+            T.copy(tile, y[block * 4, 0])
+    return kernel
+
+
+def transposed() -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 64), T.float32], y: T.Tensor[(64, n), T.float32]):
+        with T.Kernel(T.ceildiv(n, 32), threads=128) as block:
+            tile = T.alloc_shared((32, 64), T.float32)
+            turned = T.alloc_fragment((64, 32), T.float32)
+            T.copy(x[block * 32, 0], tile)
+            for j, i in T.Parallel(64, 32):
+                turned[j, i] = tile[i, j]
+            T.copy(turned, y[0, block * 32])
+    return kernel
+
+
+def running_maximum() -> Any:
+    """A loop of loads whose registers carry over: they are kept in UB between two functions."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 5, 128), T.float32], y: T.Tensor[(n, 128), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            best = T.alloc_fragment((128,), T.float32)
+            row = T.alloc_fragment((128,), T.float32)
+            T.fill(best, -1e30)
+            for k in T.serial(5):
+                T.copy(x[block, k, 0], row)
+                for j in T.Parallel(128):
+                    best[j] = T.max(best[j], row[j])
+            T.copy(best, y[block, 0])
+    return kernel
+
+
+def grid_of_three() -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 3, 128), T.int32], y: T.Tensor[(n, 3, 128), T.int32]):
+        with T.Kernel(2, 3, n, threads=64) as (i, j, k):
+            tile = T.alloc_shared((64,), T.int32)
+            T.copy(x[k, j, i * 64], tile)
+            for c in T.Parallel(64):
+                tile[c] = tile[c] + 100 * i + 10 * j + k
+            T.copy(tile, y[k, j, i * 64])
+    return kernel
+
+
+def _index(n: int) -> np.ndarray:
+    index = np.random.default_rng(1).integers(-1, 7, n).astype(i32)
+    index[0] = -1
+    return index
+
+
+N = 77
+RULES: dict[str, tuple[Callable[[], Any], dict[str, np.ndarray], Callable[..., np.ndarray]]] = {
+    "tail": (scaled, {"x": normal(N, 128)}, lambda x: x * f32(2) + f32(1)),
+    "ragged columns": (ragged_columns, {"x": normal(N, 200)}, lambda x: -x),
+    "reduction": (row_sums, {"x": normal(N, 256)}, lambda x: x.max(1)),
+    "gather": (gathered, {"x": normal(7, 64), "index": _index(N)},
+               lambda x, index: np.where(index[:, None] >= 0, x[index], f32(0))),
+    "transpose": (transposed, {"x": normal(N, 64)}, lambda x: np.ascontiguousarray(x.T)),
+    "carried registers": (running_maximum, {"x": normal(N, 5, 128)}, lambda x: x.max(1)),
+    "grid of three": (grid_of_three, {"x": np.arange(N * 3 * 128, dtype=i32).reshape(N, 3, 128)},
+                      lambda x: x + 100 * (np.arange(128) // 64).astype(i32)
+                      + 10 * np.arange(3, dtype=i32)[:, None] + np.arange(N, dtype=i32)[:, None, None]),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_in_both_modes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, inputs, expected = RULES[name]
+    want = expected(**inputs)
+    for mode in ("dma", "simt"):
+        monkeypatch.setenv(MODE_VARIABLE, mode)
+        out = np.full_like(want, 77)
+        execute(lowered(build()).text, tmp_path / mode, {**inputs, "y": out}, {"n": N, "m": 7})
+        np.testing.assert_array_equal(out, want)
+
+
+def test_each_byte_is_moved_once(tmp_path: Path) -> None:
+    x, y = normal(N, 128), np.zeros((N, 128), f32)
+    moved = execute(lowered(scaled()).text, tmp_path, {"x": x, "y": y}, {"n": N})
+    assert (moved.loaded, moved.stored) == (x.nbytes, y.nbytes)
+
+
+def test_copies_alone_need_no_registers() -> None:
+    """What is only loaded and stored stays in UB."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 128), T.float32], y: T.Tensor[(n, 128), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            row = T.alloc_fragment((128,), T.float32)
+            T.copy(x[block, 0], row)
+            T.copy(row, y[block, 0])
+
+    assert lowered(kernel).regions == ()
+
+
+def test_a_tile_that_ub_cannot_hold_is_refused() -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 65536), T.float32], y: T.Tensor[(n, 65536), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            tile = T.alloc_shared((65536,), T.float32)
+            T.copy(x[block, 0], tile)
+            T.copy(tile, y[block, 0])
+
+    with pytest.raises(LoweringError, match="its buffers take 262144 bytes of UB"):
+        lowered(kernel)
+
+
+def test_unknown_modes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODE_VARIABLE, "simd")
+    with pytest.raises(ValueError, match="must be one of dma, simt, got 'simd'"):
+        lowered(scaled())
+
+
+# ---------------------------------------------------------------------- lint
+@pytest.mark.parametrize("size,threads,wrong", [(64, 128, True), (128, 128, False), (32, 128, False), (16, 64, False),
+                                                (64, 256, True)])
+def test_lint_finds_reductions_over_part_of_a_block(size: int, threads: int, wrong: bool) -> None:
+    text = (f"__simt_vf__ __launch_bounds__({threads}) inline void f() {{ x = tl::AscendAllReduce<tl::MaxOp, {size}, "
+            "1, 0>::run(x, b); }")
+    assert bool(lint.faults(text)) is wrong
+
+
+def test_reductions_that_lint_refuses_get_fewer_threads(tmp_path: Path) -> None:
+    """Two groups of 64 threads in a block of 128 would share one scratch buffer."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 2, 64), T.float32], y: T.Tensor[(n, 2), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            tile = T.alloc_fragment((2, 64), T.float32)
+            total = T.alloc_fragment((2,), T.float32)
+            for i, j in T.Parallel(2, 64):
+                tile[i, j] = x[block, i, j]
+            T.reduce_max(tile, total, dim=1)
+            for i in T.Parallel(2):
+                y[block, i] = total[i]
+
+    made = lowered(kernel)
+    assert not lint.faults(made.text)
+    x, y = normal(9, 2, 64), np.zeros((9, 2), f32)
+    execute(made.text, tmp_path, {"x": x, "y": y}, {"n": 9})
+    np.testing.assert_array_equal(y, x.max(2))
+
+
+# ---------------------------------------------------------------------- what the emulator catches
+def without(text: str, pattern: str, replacement: str = "", count: int = 1) -> str:
+    changed, number = re.subn(pattern, replacement, text, count=count)
+    assert number, pattern
+    return changed
+
+
+MUTATIONS = {
+    "a wait that is missing": (r"asc_sync_wait\(PIPE_MTE2, PIPE_V, [^;]*;", "", "nothing makes it wait|left set|twice"),
+    "a flag that is missing": (r"asc_sync_notify\(PIPE_MTE2, PIPE_V, [^;]*;", "", "never set"),
+    "a load that is too long": (r"min\(8, max\(", "max(8, max(", "DMA from byte|beyond its end"),
+    "a tail that nobody zeroes": (r"\(n < ", "(false && n < ", "nobody wrote"),
+    "UB at an odd address": (r"\(\(__ubuf__ float\*\)buf_dyn_shmem\)\[", "((__ubuf__ float*)buf_dyn_shmem)[1 + ",
+                             "no multiple of 32|nobody wrote"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_mutations_are_caught(name: str, tmp_path: Path) -> None:
+    pattern, replacement, words = MUTATIONS[name]
+    text = lowered(scaled()).text
+    n = 8 * 56 * 2 + 3
+    x, y = normal(n, 128), np.zeros((n, 128), f32)
+    execute(text, tmp_path / "right", {"x": x, "y": y}, {"n": n})
+    np.testing.assert_array_equal(y, x * f32(2) + f32(1))
+    with pytest.raises(AscendcFault, match=words):
+        execute(without(text, pattern, replacement), tmp_path / "wrong", {"x": x, "y": y}, {"n": n})
+
+
+def test_two_blocks_at_one_byte(tmp_path: Path) -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 64), T.float32], y: T.Tensor[(64,), T.float32]):
+        with T.Kernel(n, threads=64) as block:
+            row = T.alloc_fragment((64,), T.float32)
+            T.copy(x[block, 0], row)
+            T.copy(row, y[0])
+
+    with pytest.raises(AscendcFault, match="two blocks write byte 0"):
+        execute(lowered(kernel).text, tmp_path, {"x": normal(3, 64), "y": np.zeros(64, f32)}, {"n": 3})
+
+
+def test_a_missing_barrier_shows_in_the_order_of_threads(tmp_path: Path) -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 128), T.float32], y: T.Tensor[(n, 128), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            row = T.alloc_shared((128,), T.float32)
+            turned = T.alloc_shared((128,), T.float32)
+            T.copy(x[block, 0], row)
+            for j in T.Parallel(128):
+                turned[j] = row[j] * 2.0
+            for j in T.Parallel(128):
+                row[j] = turned[127 - j]
+            T.copy(row, y[block, 0])
+
+    text = lowered(kernel).text
+    x, y = normal(3, 128), np.zeros((3, 128), f32)
+    execute(text, tmp_path / "right", {"x": x, "y": y}, {"n": 3})
+    np.testing.assert_array_equal(y, x[:, ::-1] * f32(2))
+    with pytest.raises(AscendcFault, match=r"nobody wrote|order in which threads run"):
+        execute(without(text, r"asc_syncthreads\(\);", count=0), tmp_path / "wrong", {"x": x, "y": y}, {"n": 3})
+
+
+# ---------------------------------------------------------------------- compilers
+def test_bisheng_builds_for_the_950_and_nothing_else() -> None:
+    line = bisheng.command("bisheng", Path("k.cpp"), Path("k.so"), ASCEND_950, [Path("inc")])
+    assert line == ["bisheng", "-x", "asc", "-O2", "-fPIC", "-std=c++20", "-mllvm", "-cce-aicore-dcpreload-args=false",
+                    "--npu-arch=dav-3510", "-shared", "-Iinc", "k.cpp", "-o", "k.so"]
+    with pytest.raises(KeyError):
+        bisheng.command("bisheng", Path("k.cpp"), Path("k.so"), ASCEND_910B, [])
+
+
+def test_a_compiler_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    host.compiler.cache_clear()
+    with pytest.raises(ToolchainMissing, match=r"needs a C\+\+20 compiler"):
+        host.compiler()
+    host.compiler.cache_clear()
+
+
+def test_bisheng_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that records its arguments, and one that refuses."""
+    fake = tmp_path / "bisheng"
+    fake.write_text('#!/bin/sh\nfor last; do :; done\necho "$@" > "$last"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert bisheng.accept(tmp_path / "k.cpp", tmp_path / "k.so", ASCEND_950, "test.case")
+    assert "--npu-arch=dav-3510" in (tmp_path / "k.so").read_text()
+    fake.write_text('#!/bin/sh\necho "k.cpp:3: error: no such type" >&2\nexit 1\n')
+    with pytest.raises(LoweringError, match=r"bisheng: k\.cpp:3: error: no such type"):
+        bisheng.accept(tmp_path / "k.cpp", tmp_path / "k.so", ASCEND_950, "test.case")
