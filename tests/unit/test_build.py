@@ -10,7 +10,7 @@ from monotile.compat import language as T
 from monotile.compat.errors import LoweringError, TargetMismatch, TileTooLarge, UnsupportedOnTarget
 from monotile.targets import build as build_module
 from monotile.targets import kernel as kernel_module
-from monotile.targets.backend import Source
+from monotile.targets.backend import Source, backend
 from monotile.targets.backend import backend as find_backend
 from monotile.targets.build import build, compile_source, lower, lower_text
 from monotile.targets.kernel import Kernel
