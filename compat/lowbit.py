@@ -87,22 +87,21 @@ def e4m3_bits_to_f32(code: Expr) -> Expr:
 def e4m3_from_f32(x: Expr) -> Expr:
     """A float32 as float8_e4m3fn: nearest even, saturating at 448, NaN to 0x7F."""
     if capability.has("e4m3"):
-        return T.cast(x, E4M3) if capability.has("e4m3_nan") else T.reinterpret(_e4m3_byte(x), E4M3)
+        return T.cast(x, E4M3) if capability.has("e4m3_nan") else T.reinterpret(
+            T.cast(_e4m3_byte(x), "uint8"), E4M3)
     return T.reinterpret(_to_int8(e4m3_from_f32_bits(x)), E4M3)
 
 
 def _e4m3_byte(x: Expr) -> Expr:
-    """The code as a uint8, by the chip's conversion; where that loses NaN, NaN is put back."""
-    code = T.reinterpret(T.cast(x, E4M3), "uint8")
-    if capability.has("e4m3_nan"):
-        return code
-    return T.if_then_else(T.isnan(x), T.uint8(E4M3_NAN), code)
+    """The code as an int32, 0 .. 255, by the chip's conversion; where that loses NaN, NaN is put back."""
+    code = T.cast(T.reinterpret(T.cast(x, E4M3), "uint8"), "int32")
+    return code if capability.has("e4m3_nan") else T.if_then_else(T.isnan(x), E4M3_NAN, code)
 
 
 def e4m3_pair_from_f32(low: Expr, high: Expr) -> Expr:
     """Two float32 as e4m3 codes in one int16, the first in the low byte."""
     if capability.has("e4m3"):
-        low, high = (T.cast(_e4m3_byte(x), "int32") for x in (low, high))
+        low, high = _e4m3_byte(low), _e4m3_byte(high)
         return T.cast(T.bitwise_or(low, T.shift_left(high, 8)), "int16")
     low, high = e4m3_from_f32_bits(low), e4m3_from_f32_bits(high)
     return T.cast(T.bitwise_or(T.bitwise_and(low, 255), T.shift_left(high, 8)), "int16")
