@@ -12,6 +12,8 @@ Backward, for a step y = a / s with s = sum(a) + eps over the rows or columns:  
 then the softmax p:  grad_x = p * (grad_p - sum(grad_p * p)). It starts from x alone: the forward pass is run again on
 chip, keeps every s, and each a is made from the y that follows it, a = y * s.
 
+Every step multiplies by reciprocals, one a row or column: m divisions for m * m.
+
 Shapes: x, grad (..., m, m) float32, contiguous -> the same. m is 1 to 8 (4 in DeepSeek's models); repeat at least 1.
 Everything is float32; the order of a sum is not part of the result. No matrices give an empty result. NaN stays in
 its matrix.
@@ -37,9 +39,9 @@ def _forward_bytes(tile: Tiling, mult: int, repeat: int, eps: float) -> int:
     return 4 * tile.tokens * (5 * mult * mult + 2 * mult)
 
 
-@kernel("mhc.mhc_sinkhorn_fwd", tiling=Tiling(tokens=128, threads=128), live_bytes=_forward_bytes)
+@kernel("mhc.mhc_sinkhorn_fwd", tiling=Tiling(tokens=128), live_bytes=_forward_bytes)
 def sinkhorn_forward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling) -> Any:
-    """Tokens lie innermost: a step is a few operations over all of them, and on a GPU a thread has whole matrices."""
+    """Tokens lie innermost: a step is a few operations over all of them, and on a GPU a thread has one token."""
     num_tokens = T.dynamic("num_tokens")
     tokens = tile.tokens
 
@@ -48,7 +50,7 @@ def sinkhorn_forward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling)
         x: T.Tensor[(num_tokens, mult * mult), T.float32],
         out: T.Tensor[(num_tokens, mult * mult), T.float32],
     ):
-        with T.Kernel(T.ceildiv(num_tokens, tokens), threads=tile.threads) as block:
+        with T.Kernel(T.ceildiv(num_tokens, tokens), threads=tokens) as block:
             matrix = T.alloc_fragment((mult * mult, tokens), T.float32)
             y = T.reshape(matrix, (mult, mult, tokens))
             rows = T.alloc_fragment((mult, tokens), T.float32)
@@ -62,15 +64,21 @@ def sinkhorn_forward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling)
             for i, j, t in T.Parallel(mult, mult, tokens):
                 y[i, j, t] = y[i, j, t] / rows[i, t] + eps
             T.reduce_sum(y, columns, dim=0)
+            for j, t in T.Parallel(mult, tokens):
+                columns[j, t] = 1.0 / (columns[j, t] + eps)
             for i, j, t in T.Parallel(mult, mult, tokens):
-                y[i, j, t] = y[i, j, t] / (columns[j, t] + eps)
+                y[i, j, t] = y[i, j, t] * columns[j, t]
             for _ in T.serial(repeat - 1):
                 T.reduce_sum(y, rows, dim=1)
+                for i, t in T.Parallel(mult, tokens):
+                    rows[i, t] = 1.0 / (rows[i, t] + eps)
                 for i, j, t in T.Parallel(mult, mult, tokens):
-                    y[i, j, t] = y[i, j, t] / (rows[i, t] + eps)
+                    y[i, j, t] = y[i, j, t] * rows[i, t]
                 T.reduce_sum(y, columns, dim=0)
+                for j, t in T.Parallel(mult, tokens):
+                    columns[j, t] = 1.0 / (columns[j, t] + eps)
                 for i, j, t in T.Parallel(mult, mult, tokens):
-                    y[i, j, t] = y[i, j, t] / (columns[j, t] + eps)
+                    y[i, j, t] = y[i, j, t] * columns[j, t]
             for c, t in T.Parallel(mult * mult, tokens):
                 out[block * tokens + t, c] = matrix[c, t]
 
@@ -79,10 +87,10 @@ def sinkhorn_forward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling)
 
 def _backward_bytes(tile: Tiling, mult: int, repeat: int, eps: float) -> int:
     # as in the forward pass, twice; and every divisor
-    return 4 * tile.tokens * (11 * mult * mult + (2 * repeat + 2) * mult)
+    return 4 * tile.tokens * (11 * mult * mult + (2 * repeat + 3) * mult)
 
 
-@kernel("mhc.mhc_sinkhorn_bwd", tiling=Tiling(tokens=128, threads=128), live_bytes=_backward_bytes)
+@kernel("mhc.mhc_sinkhorn_bwd", tiling=Tiling(tokens=128), live_bytes=_backward_bytes)
 def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling) -> Any:
     """``divisors`` keeps those of the rows of turn r at 2 r (turn 0 has none) and of its columns at 2 r + 1."""
     num_tokens = T.dynamic("num_tokens")
@@ -94,7 +102,7 @@ def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling
         x: T.Tensor[(num_tokens, mult * mult), T.float32],
         grad_x: T.Tensor[(num_tokens, mult * mult), T.float32],
     ):
-        with T.Kernel(T.ceildiv(num_tokens, tokens), threads=tile.threads) as block:
+        with T.Kernel(T.ceildiv(num_tokens, tokens), threads=tokens) as block:
             matrix = T.alloc_fragment((mult * mult, tokens), T.float32)
             gradient = T.alloc_fragment((mult * mult, tokens), T.float32)
             y = T.reshape(matrix, (mult, mult, tokens))
@@ -102,6 +110,7 @@ def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling
             p = T.alloc_fragment((mult, mult, tokens), T.float32)
             product = T.alloc_fragment((mult, mult, tokens), T.float32)
             divisor = T.alloc_fragment((mult, tokens), T.float32)
+            inverse = T.alloc_fragment((mult, tokens), T.float32)
             dot = T.alloc_fragment((mult, tokens), T.float32)
             divisors = T.alloc_shared((2 * repeat, mult, tokens), T.float32)
 
@@ -122,15 +131,19 @@ def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling
                         divisor[i, t] = divisor[i, t] + eps
                     for i, t in T.Parallel(mult, tokens):
                         divisors[2 * turn, i, t] = divisor[i, t]
+                    for i, t in T.Parallel(mult, tokens):
+                        inverse[i, t] = 1.0 / divisor[i, t]
                     for i, j, t in T.Parallel(mult, mult, tokens):
-                        y[i, j, t] = y[i, j, t] / divisor[i, t]
+                        y[i, j, t] = y[i, j, t] * inverse[i, t]
                 T.reduce_sum(y, divisor, dim=0)
                 for j, t in T.Parallel(mult, tokens):
                     divisor[j, t] = divisor[j, t] + eps
                 for j, t in T.Parallel(mult, tokens):
                     divisors[2 * turn + 1, j, t] = divisor[j, t]
+                for j, t in T.Parallel(mult, tokens):
+                    inverse[j, t] = 1.0 / divisor[j, t]
                 for i, j, t in T.Parallel(mult, mult, tokens):
-                    y[i, j, t] = y[i, j, t] / divisor[j, t]
+                    y[i, j, t] = y[i, j, t] * inverse[j, t]
 
             for c, t in T.Parallel(mult * mult, tokens):
                 gradient[c, t] = grad[block * tokens + t, c]
@@ -140,8 +153,10 @@ def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling
                 for i, j, t in T.Parallel(mult, mult, tokens):
                     product[i, j, t] = g[i, j, t] * y[i, j, t]
                 T.reduce_sum(product, dot, dim=0)
+                for j, t in T.Parallel(mult, tokens):
+                    inverse[j, t] = 1.0 / divisor[j, t]
                 for i, j, t in T.Parallel(mult, mult, tokens):
-                    g[i, j, t] = (g[i, j, t] - dot[j, t]) / divisor[j, t]
+                    g[i, j, t] = (g[i, j, t] - dot[j, t]) * inverse[j, t]
                 if back < repeat - 1:
                     for i, j, t in T.Parallel(mult, mult, tokens):
                         y[i, j, t] = y[i, j, t] * divisor[j, t]
@@ -150,8 +165,10 @@ def sinkhorn_backward_kernel(mult: int, repeat: int, eps: float, *, tile: Tiling
                     for i, j, t in T.Parallel(mult, mult, tokens):
                         product[i, j, t] = g[i, j, t] * y[i, j, t]
                     T.reduce_sum(product, dot, dim=1)
+                    for i, t in T.Parallel(mult, tokens):
+                        inverse[i, t] = 1.0 / divisor[i, t]
                     for i, j, t in T.Parallel(mult, mult, tokens):
-                        g[i, j, t] = (g[i, j, t] - dot[i, t]) / divisor[i, t]
+                        g[i, j, t] = (g[i, j, t] - dot[i, t]) * inverse[i, t]
                     for i, j, t in T.Parallel(mult, mult, tokens):
                         y[i, j, t] = y[i, j, t] * divisor[i, t]
 

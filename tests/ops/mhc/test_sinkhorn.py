@@ -134,7 +134,7 @@ def test_nothing_is_written_beside_the_outputs(mult: int) -> None:
 def test_other_tiles_give_the_same(op: str, call: Any) -> None:
     x = normal(150, 4, 4)
     usual = call(x)
-    with monotile.override_tiling(op, tokens=64, threads=64):
+    with monotile.override_tiling(op, tokens=64):
         assert torch.equal(call(x), usual)
 
 
