@@ -104,6 +104,11 @@ add("per_token_cast e4m3 row", _FULL, lambda x: monotile.quant.per_token_cast(x,
     peer=lambda tk, x: tk.quant.per_token_cast(x, "e4m3", x.shape[1]))(_activations)
 
 
+add("per_token_cast e4m3, rows of 16384", {"tokens": 8192, "hidden": 16384},
+    lambda x: monotile.quant.per_token_cast(x, "e4m3", x.shape[1]),
+    lambda x: _oracle_cast(x, "e4m3", x.shape[1]), checks=_cast_sizes((9280,)))(_activations)
+
+
 @add("per_token_cast e4m3 128, strided rows", _FULL, lambda x: monotile.quant.per_token_cast(x, "e4m3", 128),
      lambda x: _oracle_cast(x, "e4m3", 128), checks=_cast_sizes((576,)),
      peer=lambda tk, x: tk.quant.per_token_cast(x, "e4m3", 128))

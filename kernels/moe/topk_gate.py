@@ -102,6 +102,7 @@ def topk_gate(scores: torch.Tensor, num_topk: int) -> torch.Tensor:
     """
     check.tensor(scores, "scores", rank=2, dtypes=[torch.float32], contiguous=True)
     tokens, experts = scores.shape
+    check.require(isinstance(num_topk, int), "num_topk", repr(num_topk), "be an int")
     check.require(1 <= num_topk <= experts, "num_topk", num_topk, f"be 1 to the number of experts, {experts}")
     indices = torch.empty((tokens, num_topk), dtype=torch.int64, device=scores.device)
     if tokens:

@@ -48,6 +48,8 @@ from monotile.targets.tiling import Tiling
 QuantTensor = tuple[torch.Tensor, torch.Tensor]
 
 GROUPS = (16, 32, 64, 128)
+LONGEST_TILE = 8192     # channels of a whole row that every chip holds with its codes
+LONGEST_RECAST = 7168   # the same for quantised input, which is decoded beside them
 WHOLE_ROW = 1024   # a row's width is a multiple of this: whole vectors for each thread, whole blocks of its scales
 
 
@@ -128,13 +130,67 @@ def per_token_cast_kernel(hidden: int, row_stride: int, group: int, source: str,
     return per_token_cast
 
 
+@kernel("quant.per_token_cast_long_row", tiling=Tiling(tokens=4, width=1024, threads=128),
+        live_bytes=lambda tile, **_: 15 * tile.tokens * tile.width)
+def per_token_cast_long_row_kernel(hidden: int, row_stride: int, source: str, fmt: str, scales: str, rounded: bool,
+                                   values: bool, *, tile: Tiling) -> Any:
+    """One scale a row, for rows that no chip holds: they are read once for the scale, and once for the codes."""
+    tokens, width = tile.tokens, tile.width
+    num_tokens, pitch = T.dynamic("num_tokens"), T.dynamic("pitch")
+    out_columns, out_dtype = out_tensor(fmt, hidden, split=False)
+    put_values, put_scales = store_values(fmt, 1, width), store_scales(scales, 1)
+    packed = scales == PACKED
+
+    @T.prim_func
+    def per_token_cast_long_row(
+        x: T.StridedTensor[(num_tokens, hidden), (row_stride, 1), source],
+        out: T.Tensor[(num_tokens, out_columns), out_dtype],
+        out_sf: T.Tensor[storage_dims(scales, num_tokens, 1, pitch), scale_dtype(scales)],
+    ):
+        with T.Kernel(T.ceildiv(num_tokens, tokens), threads=tile.threads) as by:
+            first = by * tokens
+            x_raw = T.alloc_fragment((tokens, width), source)
+            x_tile = T.alloc_fragment((tokens, width), T.float32)
+            sizes = T.alloc_fragment((tokens, width), T.float32)
+            amax = T.alloc_fragment((tokens,), T.float32)
+            here = T.alloc_fragment((tokens,), T.float32)
+            factor = T.alloc_fragment((tokens, 1), T.float32)
+            scale = T.alloc_shared((tokens, 1), scale_dtype(scales)) if packed else T.alloc_fragment(
+                (tokens, 1), T.float32)
+            T.fill(amax, 0)
+            for part in T.serial(ceil_div(hidden, width)):
+                T.copy(x[first, part * width], x_raw)
+                T.copy(x_raw, x_tile)
+                for t, c in T.Parallel(tokens, width):
+                    sizes[t, c] = magnitude(x_tile[t, c])
+                T.reduce_max(sizes, here, dim=1)
+                for t in T.Parallel(tokens):
+                    amax[t] = T.max(amax[t], here[t])
+            for t, g in T.Parallel(tokens, 1):
+                sf, exponent, inverse = scale_and_inverse(amax[t], fmt, rounded)
+                factor[t, g] = inverse
+                scale[t, g] = exponent if packed else sf
+            put_scales(scale, out_sf, first, 0, num_tokens)
+            if values:
+                for part in T.serial(ceil_div(hidden, width)):
+                    T.copy(x[first, part * width], x_raw)
+                    T.copy(x_raw, x_tile)
+                    put_values(x_tile, factor, out, first, part * width)
+
+    return per_token_cast_long_row
+
+
+def _cast_live_bytes(tile: Tiling, fmt: str, **_: Any) -> int:
+    return int(tile.tokens * tile.width * (4 + 4 + (1 if fmt == "e4m3" else 2.5)))
+
+
 @kernel("quant.per_token_cast_with_precomputed_sf", tiling=Tiling(tokens=4, width=1024, threads=128),
-        live_bytes=_live_bytes)
+        live_bytes=_cast_live_bytes)
 def per_token_cast_with_precomputed_sf_kernel(hidden: int, row_stride: int, group: int, source: str, fmt: str,
                                               scales: str, *, tile: Tiling) -> Any:
     """Codes of a float tensor under scales that are given."""
-    tokens, width = tile_shape(hidden, group, tile)
-    whole = group == hidden
+    whole = group == hidden   # then every tile is under the one scale
+    tokens, width = (tile.tokens, tile.width) if whole else tile_shape(hidden, group, tile)
     size = width if whole else group
     groups, num_groups = width // size, 1 if whole else ceil_div(hidden, group)
     num_tokens, pitch = T.dynamic("num_tokens"), T.dynamic("pitch")
@@ -157,7 +213,7 @@ def per_token_cast_with_precomputed_sf_kernel(hidden: int, row_stride: int, grou
             factor = T.alloc_fragment((tokens, groups), T.float32)
             T.copy(x[first, column], x_raw)
             T.copy(x_raw, x_tile)
-            get_scales(sf, scale, first, bx * groups)
+            get_scales(sf, scale, first, 0 if whole else bx * groups)
             for t, g in T.Parallel(tokens, groups):
                 factor[t, g] = T.float32(1) / scale[t, g]
             put_values(x_tile, factor, out, first, column)
@@ -334,14 +390,16 @@ class _Request:
             check.require(x_block_size is None, "x_block_size", x_block_size, "be None for a tensor without scales")
             check.tensor(x, "x", rank=2, dtypes=(torch.bfloat16, torch.float32))
         check.unit_stride(x, "x")
-        self.x = x
+        self.x = x.contiguous() if x.shape[0] > 1 and x.stride(0) == 0 else x   # NPUs do not read one row many times
         self.tokens, columns = x.shape
         self.hidden = columns * 2 if x.dtype == torch.int8 else columns
         check.require(self.hidden > 0, "x", tuple(x.shape), "have at least one column")
         check.multiple_of(self.hidden, "hidden", 64)
         whole = num_per_channels == self.hidden
-        check.require(num_per_channels in GROUPS or whole, "num_per_channels", num_per_channels,
+        check.require(num_per_channels in GROUPS or whole, "num_per_channels", repr(num_per_channels),
                       f"be 16, 32, 64, 128 or hidden ({self.hidden})")
+        check.require(self.x_sf is None or not whole or self.hidden <= LONGEST_RECAST, "num_per_channels",
+                      num_per_channels, f"be at most {LONGEST_RECAST} for quantised x")
         if packed:
             check.require(column_major and rounded, "use_packed_ue8m0", True,
                           "go with use_tma_aligned_col_major_sf=True and round_sf=True")
@@ -365,8 +423,8 @@ class _Request:
         self.x_sf = scales
         return values
 
-    def _params(self) -> dict[str, Any]:
-        return {"hidden": self.hidden, "row_stride": _row_stride(self.x), "group": self.group,
+    def _params(self, group: bool = True) -> dict[str, Any]:
+        return {"hidden": self.hidden, "row_stride": _row_stride(self.x), **({"group": self.group} if group else {}),
                 "source": str(self.x.dtype).removeprefix("torch.")}
 
     def _allocate(self) -> torch.Tensor:
@@ -378,7 +436,9 @@ class _Request:
         storage = self.layout.allocate(self.tokens, self.hidden, self.x.device)
         if self.tokens:
             shared = {"fmt": self.fmt, "scales": self.layout.kind, "rounded": self.rounded, "values": values}
-            if self.source_layout is None:
+            if self.source_layout is None and self.group == self.hidden > LONGEST_TILE:
+                launch(per_token_cast_long_row_kernel, self.x, out, storage, **self._params(group=False), **shared)
+            elif self.source_layout is None:
                 launch(per_token_cast_kernel, self.x, out, storage, **self._params(), **shared)
             else:
                 assert self.x_sf is not None

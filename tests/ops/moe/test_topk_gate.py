@@ -115,11 +115,12 @@ def test_nothing_is_written_beside_the_output(tokens: int, top_k: int) -> None:
 
 @pytest.mark.parametrize("scores,top_k,words", [
     (lambda: torch.zeros(3, 8), 9, "num_topk must be 1 to the number of experts, 8, got 9"),
+    (lambda: torch.zeros(3, 8), 2.0, "num_topk must be an int, got 2.0"),
     (lambda: torch.zeros(3, 8), 0, "num_topk must be 1 to the number of experts, 8, got 0"),
     (lambda: torch.zeros(3, 8, dtype=torch.float16), 2, "scores must be float32, got float16"),
     (lambda: torch.zeros(24), 2, "scores must have 2 dimensions"),
     (lambda: torch.zeros(8, 3).T, 2, "scores must be contiguous"),
-], ids=["k over E", "k zero", "dtype", "rank", "layout"])
+], ids=["k over E", "k no int", "k zero", "dtype", "rank", "layout"])
 def test_bad_input(scores: Any, top_k: int, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         monotile.moe.topk_gate(scores(), top_k)

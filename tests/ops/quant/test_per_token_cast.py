@@ -101,6 +101,30 @@ def test_real_sizes(tokens: int, hidden: int, group: int, fmt: str) -> None:
     check(activations(tokens, hidden), fmt, group)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("fmt", ["e4m3", "e2m1"])
+def test_whole_rows_that_no_chip_holds(fmt: str, layout: str) -> None:
+    for tokens, hidden in ((5, 9280), (2, 16384)):
+        x = activations(tokens, hidden)
+        x[0, hidden - 1], x[1, 3] = 3e4, NAN
+        check(x, fmt, hidden, layout)
+
+
+def test_whole_rows_that_every_chip_holds() -> None:
+    for fmt in ("e4m3", "e2m1"):
+        check(activations(3, 8192, torch.float32), fmt, 8192)
+        check(quantised(3, 7168, "e4m3", (1, 128), "row"), fmt, 7168, "row", (1, 128))
+        check(quantised(3, 7168, "e2m1", (1, 32), "packed"), fmt, 7168, "packed", (1, 32))
+
+
+def test_one_row_many_times() -> None:
+    row = activations(1, 192)
+    out, sf = monotile.quant.per_token_cast(to_device(row).expand(5, 192), "e4m3", 64)
+    expected, expected_sf = reference.per_token_cast(row.expand(5, 192), "e4m3", 64)
+    same(sf, expected_sf)
+    same(out, expected)
+
+
 @pytest.mark.parametrize("layout", ["row", "packed"])
 @pytest.mark.parametrize("fmt,group", [("e4m3", 128), ("e2m1", 16), ("e4m3", 576)])
 def test_float32_input(fmt: str, group: int, layout: str) -> None:
@@ -292,6 +316,9 @@ def _pair() -> tuple[torch.Tensor, torch.Tensor]:
     (lambda: (_x()[:, :72], "e4m3", 128), "hidden must be a multiple of 64, got 72"),
     (lambda: (_x()[:, :0], "e4m3", 128), "x must have at least one column"),
     (lambda: (_x(), "e4m3", 48), "num_per_channels must be 16, 32, 64, 128 or hidden (128), got 48"),
+    (lambda: (_x(), "e4m3", "128"), "num_per_channels must be 16, 32, 64, 128 or hidden (128), got '128'"),
+    (lambda: ((torch.zeros(2, 9280).to(torch.float8_e4m3fn), torch.ones(2, 145)), "e4m3", 9280, (1, 64)),
+     "num_per_channels must be at most 7168 for quantised x, got 9280"),
     (lambda: (_x(), "fp8", 128), "fmt must be one of 'e4m3', 'e2m1', got 'fp8'"),
     (lambda: (_x(), "e4m3", 128, None, True, False, True), "use_packed_ue8m0 must go with"),
     (lambda: (_x(), "e4m3", 128, None, False, True, True), "use_packed_ue8m0 must go with"),
