@@ -1,7 +1,8 @@
 """The ``ascendc`` backend: TileLang's Ascend backend behind our passes, an emulator of its text, bisheng where it is.
 
-Files of a compiled kernel: ``fast.so`` and ``checked.so`` (the emulator's two builds), ``compiled.json`` (threads, UB
-bytes, regions, whether bisheng accepted the text) and, where CANN is installed, ``kernel.so``.
+Files of a compiled kernel: ``fast.so`` or ``checked.so`` (the emulator's build of the mode asked for),
+``compiled.json`` (threads, UB bytes, regions, whether bisheng accepted the text) and, where CANN is installed,
+``kernel.so``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class AscendcBackend:
     def flags(self, target: Target) -> tuple[str, ...]:
         from monotile.targets.ascendc.emulator import host
 
-        return (target.arch, str(target.ub_bytes), host.fingerprint())
+        return (target.arch, str(target.ub_bytes), host.fingerprint(), emulator_mode())
 
     def tool_versions(self) -> tuple[str, ...]:
         from monotile.targets.ascendc.emulator import host
@@ -51,7 +52,7 @@ class AscendcBackend:
     def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
         from monotile.targets.ascendc.emulator import host
 
-        host.build(source.text, target.ub_bytes, directory, op, target.name)
+        host.build(source.text, target.ub_bytes, directory, op, target.name, emulator_mode())
         accepted = bisheng.accept(directory / f"source{source.suffix}", directory / BINARY, target, op)
         report = {**explain(source.text), "accepted_by_bisheng": accepted}
         (directory / REPORT).write_text(json.dumps(report, indent=1))

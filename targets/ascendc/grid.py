@@ -53,14 +53,18 @@ def read_launch(func: Any) -> Launch:
 
 def write_launch(func: Any, launch: Launch, body: list[Any], buffers: list[Any], cores: int, stages: int) -> Any:
     """The PrimFunc with a new body; ``cores`` blocks, each taking turns with ``stages`` tiles in flight."""
-    core, turn, block = (tirx.Var(name, "int32") for name in ("core", "turn", "block"))
+    core, turn, zero = tirx.Var("core", "int32"), tirx.Var("turn", "int32"), tirx.IntImm("int32", 0)
+    # A variable and no name: later passes would copy the sum into every index and condition, and prove things about it,
+    # which took half of lowering's time.
+    kept = tirx.decl_buffer((1,), "int32", "block", scope="local.var")
+    block = tirx.BufferLoad(kept, [zero])
     total = product(extent for _, extent in launch.grid)
     indices = _indices(launch.grid, block)
-    work = sequence([tirx.Bind(block, turn * cores + core),
+    work = sequence([tirx.BufferStore(kept, turn * cores + core, [zero]),
                      tirx.IfThenElse(block < total, sequence([*indices, *body]), None)])
     turns = tirx.For(turn, 0, tirx.floordiv(total + (cores - 1), cores), tirx.ForKind.SERIAL, work,
                      annotations={"num_stages": tirx.IntImm("int32", stages)} if stages > 1 else {})
-    inner = tirx.SBlock([], [], [], "tilelang_root", turns, None, buffers, [], launch.annotations)
+    inner = tirx.SBlock([], [], [], "tilelang_root", turns, None, [*buffers, kept], [], launch.annotations)
     outer = tirx.For(core, 0, tirx.IntImm("int32", cores), tirx.ForKind.THREAD_BINDING,
                      tirx.SBlockRealize([], True, inner), thread_binding=launch.binding)
     root = func.body.block

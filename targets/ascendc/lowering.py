@@ -1,8 +1,9 @@
 """PrimFunc to AscendC text: legalise, TileLang's Ascend backend, lint.
 
 The number of threads is this module's to choose, as no source uses a thread's index: where TileLang finds no layout
-for that many, or the text would run into its fault of reductions over part of a block, fewer are tried. Where
-TileLang cannot order the pipes by flags (it says so, and goes on), the whole kernel becomes one SIMT function.
+for that many, or the text would run into its fault of reductions over part of a block, fewer are tried. Where none
+helps, or TileLang cannot order the pipes by flags (it says so, and goes on), the next mode is tried: SIMT functions
+only, and at last one SIMT function for the whole kernel.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MODE_VARIABLE = "MONOTILE_ASCENDC_MODE"
 _SCALARS_ONLY = {"tirx.disable_vectorize": True}
 _NO_LAYOUT = ("no available layout found", "does not form a bijective transform")
 _BAD_FLAGS = re.compile("synchronization ring is malformed|reverse ordering too loose|dependency cycle")
+_NO_FLAGS = "TileLang finds no flags that order the pipes"
 _NO_VECTOR_TYPE = "cannot convert vector type"
 SIMT = "simt"
 WARP = 32
@@ -44,7 +46,7 @@ class Text:
 
 
 def mode() -> str:
-    """``dma``, or ``simt`` where MONOTILE_ASCENDC_MODE says so."""
+    """``simd``, or ``dma`` or ``simt`` where MONOTILE_ASCENDC_MODE says so."""
     from monotile.targets.ascendc.legalise import MODES
 
     chosen = os.environ.get(MODE_VARIABLE, MODES[0])
@@ -55,20 +57,33 @@ def mode() -> str:
 
 def lower_to_text(func: Any, target: Target, op: str) -> Text:
     """AscendC of a PrimFunc. Raises LoweringError naming op, statement and source line."""
+    from monotile.targets.ascendc.legalise import MODES
+
+    why = ""
+    for mode_ in MODES[MODES.index(mode()):]:   # each does less by itself than the one before
+        if why == _NO_FLAGS and mode_ != SIMT:
+            continue
+        made = _in_mode(func, target, op, mode_)
+        if isinstance(made, Text):
+            return made
+        why = why or made
+    raise LoweringError(op, target.name, "emit", f"{why}, and no other number of threads avoids it; choose another "
+                        "tiling")
+
+
+def _in_mode(func: Any, target: Target, op: str, mode_: str) -> Text | str:
+    """The text, with as many threads as TileLang gets right; or why there is none in this mode."""
     from monotile.targets.ascendc import lint
     from monotile.targets.ascendc.legalise import legalise
     from monotile.targets.ascendc.tir import Refused
 
-    chosen, tried, why = mode(), set(), ""
+    tried, why = set(), ""
     candidates: list[int | None] = [None]
     while candidates:
         threads = candidates.pop(0)
         try:
-            legal = legalise(func, target.vector_cores, target.on_chip_bytes, chosen, threads)
+            legal = legalise(func, target.vector_cores, target.on_chip_bytes, mode_, threads)
             text, flags_hold = _tilelang(legal.func, op, target)
-            if not flags_hold and chosen != SIMT:
-                chosen, candidates = SIMT, [None]
-                continue
         except Refused as refused:
             line, statement = _source(refused.statement)
             raise LoweringError(op, target.name, "emit", str(refused), statement, line) from refused
@@ -77,6 +92,8 @@ def lower_to_text(func: Any, target: Target, op: str) -> Text:
                 raise
             fewer, why = [], error.reason
         else:
+            if not flags_hold and mode_ != SIMT:   # not a matter of threads
+                return _NO_FLAGS
             faults = lint.faults(text)
             if not faults:
                 return Text(_name(text), text, legal.threads, legal.ub_bytes, legal.stages, tuple(legal.regions),
@@ -84,8 +101,7 @@ def lower_to_text(func: Any, target: Target, op: str) -> Text:
             fewer, why = lint.group_sizes(text), f"{faults[0]} (a fault of TileLang)"
         tried.add(legal.threads)
         candidates += [n for n in (*fewer, WARP) if n >= WARP and n not in tried and n not in candidates]
-    raise LoweringError(op, target.name, "emit", f"{why}, and no other number of threads avoids it; choose another "
-                        "tiling")
+    return why
 
 
 def _tilelang(func: Any, op: str, target: Target) -> tuple[str, bool]:

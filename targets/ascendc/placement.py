@@ -7,10 +7,11 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from monotile.targets.ascendc.regions import Part, Vector, vectors
+from monotile.targets.ascendc.simd import simd_block, simd_statements
 from monotile.targets.ascendc.tir import (
     COPY,
     FILL,
@@ -52,8 +53,10 @@ def _begins_by_filling(statements: Sequence[Any], buffer: Any) -> bool:
 class Placement:
     """Gives every register buffer its function. ``spilled``: new UB buffers; ``scalars`` stay on the scalar core."""
 
-    def __init__(self, locals_: dict[Any, Any], scalars: set[Any], parts: Sequence[Part]) -> None:
+    def __init__(self, locals_: dict[Any, Any], scalars: set[Any], parts: Sequence[Part],
+                 is_uniform: Callable[[Any], bool]) -> None:
         regions = vectors(parts)
+        self._is_uniform = is_uniform
         self.spilled: list[Any] = []
         self.outside: list[Any] = []       # buffers of the scalar core, and those that nothing uses
         self._inside: dict[int, list[Any]] = {id(each): [] for each in regions}
@@ -67,7 +70,7 @@ class Placement:
             users = uses.get(data, [])
             if data in scalars or not users:
                 self.outside.append(buffer)
-            elif len(users) == 1:
+            elif len(users) == 1 and not users[0].simd:
                 self._inside[id(users[0])].append(buffer)
             else:
                 self._spill(buffer, users, touched)
@@ -78,6 +81,9 @@ class Placement:
         kept = tirx.decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_kept", scope="shared.dyn")
         self.spilled.append(kept)
         for position, user in enumerate(users):
+            if user.simd:   # works on it where it is
+                user.statements = renamed(user.statements, {buffer: kept})
+                continue
             own = tirx.decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_{position}", scope="local.fragment")
             self._inside[id(user)].append(own)
             user.statements = renamed(user.statements, {buffer: own})
@@ -88,7 +94,9 @@ class Placement:
                 user.after.append(copy(region(own, READ), region(kept, WRITE)))
 
     def vector_function(self, each: Vector, threads: int, number: int) -> Any:
-        """The block that TileLang's Ascend backend turns into a function of ``threads`` SIMT threads."""
+        """The block that TileLang's Ascend backend turns into a function: SIMD, or of ``threads`` SIMT threads."""
+        if each.simd:
+            return simd_block(*simd_statements(each.statements, self._is_uniform), number)
         body: Any = sequence([*each.before, *each.statements, *each.after])
         body = tirx.AttrStmt(tirx.StringImm("simtvf"), "tl.simtvf_scope", 1, body)
         for extent, axis in ((1, "z"), (1, "y"), (threads, "x")):

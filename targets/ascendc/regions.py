@@ -37,6 +37,8 @@ class Vector:
     statements: list[Any]
     before: list[Any] = field(default_factory=list)   # reloads of spilled registers
     after: list[Any] = field(default_factory=list)
+    simd: bool = False
+    why: str = ""                                     # it is not SIMD
 
     def accesses(self) -> Accesses:
         return accesses(self.statements)
@@ -177,6 +179,41 @@ def _step(parts: list[Part]) -> bool:
                 parts[i:i + 3] = [third, here, following]   # the next load overtakes this store
                 return True
     return False
+
+
+def specialised(parts: Sequence[Part], refusal: Callable[[list[Any]], str | None]) -> list[Part]:
+    """Regions as SIMD where they can be: whole, or the runs of their statements that can.
+
+    ``refusal(statements)`` says why statements are not SIMD; None where they are.
+    """
+    made: list[Part] = []
+    for part in parts:
+        if isinstance(part, Nest):
+            made.append(Nest(part.node, [specialised(inner, refusal) for inner in part.parts]))
+        elif isinstance(part, Vector):
+            made += _runs(part.statements, refusal)
+        else:
+            made.append(part)
+    return made
+
+
+def _runs(statements: list[Any], refusal: Callable[[list[Any]], str | None]) -> list[Part]:
+    runs: list[Vector] = []
+    for statement in statements:
+        why = refusal([statement])
+        simd = why is None
+        if isinstance(statement, tirx.Bind):   # a name belongs to what uses it
+            return [_whole_region(statements, refusal)]
+        if runs and runs[-1].simd is simd:
+            runs[-1].statements.append(statement)
+        else:
+            runs.append(Vector([statement], simd=simd, why=why or ""))
+    return list(runs)
+
+
+def _whole_region(statements: list[Any], refusal: Callable[[list[Any]], str | None]) -> Vector:
+    why = refusal(statements)
+    return Vector(statements, simd=why is None, why=why or "")
 
 
 def vectors(parts: Sequence[Part]) -> list[Vector]:

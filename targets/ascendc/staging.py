@@ -196,17 +196,17 @@ def _by_threads(source: Region, target: Region) -> Any:
     return body
 
 
-def in_ub(statements: list[Any], registers: dict[Any, Any]) -> dict[Any, Any]:
+def in_ub(statements: list[Any], registers: dict[Any, Any], computed: bool = False) -> dict[Any, Any]:
     """Register buffers that are only copied to and from global memory as they are, and filled: UB is their place.
 
-    Gives the UB buffer for each.
+    With ``computed``, those too that nests compute on: SIMD functions do so in UB. Gives the UB buffer for each.
     """
     other: set[Any] = set()
     copied: set[Any] = set()
 
     def visit(node: Any) -> None:
         if not isinstance(node, tirx.Evaluate):
-            if isinstance(node, (tirx.BufferStore, tirx.BufferLoad)) and hash(node) not in regions:
+            if isinstance(node, (tirx.BufferStore, tirx.BufferLoad)) and hash(node) not in regions and not computed:
                 other.add(node.buffer.data)
             return
         if is_call(node, COPY):
@@ -215,7 +215,7 @@ def in_ub(statements: list[Any], registers: dict[Any, Any]) -> dict[Any, Any]:
             plain = is_local(near.buffer) and is_global(far.buffer) and near.buffer.dtype == far.buffer.dtype
             if plain and fits_dma(far):
                 copied.add(near.buffer.data)
-            else:
+            elif not computed or is_global(far.buffer) or is_global(near.buffer):
                 other.update(r.buffer.data for r in (source, target))
         elif not is_call(node, FILL):
             other.update(accesses(node).reads)

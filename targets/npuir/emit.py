@@ -570,7 +570,7 @@ class _Function:
                 if load.buffer is not node.buffer and not load.buffer.same_as(node.buffer):
                     return True
                 pairs = zip(load.indices, node.indices)
-                if not all(self.context.tvm.ir.structural_equal(a, b) for a, b in pairs):
+                if not all(self.context.tvm.tirx.analysis.expr_deep_equal(a, b) for a, b in pairs):
                     return True
         return False
 

@@ -3,6 +3,8 @@
 // Blocks run one after another. The threads of a SIMT vector function are fibers: each runs until a barrier or an
 // exchange within its warp. DMA happens at once; flags are counted, not timed. Functional, not the vendor's simulator.
 //
+// Vector registers are in simd.h.
+//
 // ASC_CHECKED adds: bounds and alignment of every access, reads of UB that nobody wrote in this turn, two blocks at one
 // byte of global memory. The memory classes ub<T> and gm<T> stand for __ubuf__ T * and __gm__ T *.
 #pragma once
@@ -149,6 +151,8 @@ inline void used_ub(int64_t offset, size_t bytes, bool writes) {
   }
 }
 
+inline thread_local uint64_t thread_accesses, thread_in, thread_out;   // by SIMT threads: accesses, bytes of tensors
+
 struct Argument {   // one tensor
   uint8_t *first, *end;
   int32_t *owner;   // per byte: 1 + the block that wrote it
@@ -234,12 +238,14 @@ template <class T> struct ub {
     check_ub(offset, sizeof(T), "reads UB at byte %lld, beyond its end");
     if (offset % alignof(T)) fault("reads UB at byte %lld, which its type does not allow", offset);
     read_ub(offset, sizeof(T));
+    ++thread_accesses;
     T value; memcpy(&value, ub_bytes + offset, sizeof(T)); return value;
   }
   void store(T value) const {
     check_ub(offset, sizeof(T), "writes UB at byte %lld, beyond its end");
     if (offset % alignof(T)) fault("writes UB at byte %lld, which its type does not allow", offset);
     wrote_ub(offset, sizeof(T));
+    ++thread_accesses;
     memcpy(ub_bytes + offset, &value, sizeof(T));
   }
 };
@@ -258,12 +264,14 @@ template <class T> struct gm {
     check_global(of, p, sizeof(T), "reads byte %lld of a tensor of %lld bytes");
     if (uintptr_t(p) % alignof(T)) fault("reads byte %lld of a tensor, which its type does not allow", p - of->first);
     read_global(of, p, sizeof(T));
+    ++thread_accesses, thread_in += sizeof(T);
     T value; memcpy(&value, p, sizeof(T)); return value;
   }
   void store(T value) const {
     check_global(of, p, sizeof(T), "writes byte %lld of a tensor of %lld bytes");
     if (uintptr_t(p) % alignof(T)) fault("writes byte %lld of a tensor, which its type does not allow", p - of->first);
     wrote_global(of, p, sizeof(T));
+    ++thread_accesses, thread_out += sizeof(T);
     memcpy(p, &value, sizeof(T));
   }
 };
@@ -635,3 +643,5 @@ template <class T> T read_gm_bypass_dcache(T *p) { return *p; }
 template <class T, class U> void write_gm_bypass_dcache(T *p, U value) { *p = T(value); }
 #endif
 }  // namespace tl
+
+#include "simd.h"

@@ -13,7 +13,7 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from monotile.compat.errors import LoweringError, MonotileError, ToolchainMissin
 from monotile.targets.cache import cached, key_of
 
 HEADER = Path(__file__).with_name("asc.h")
+REGISTERS = Path(__file__).with_name("simd.h")
 # -O1: kernels are small and run once or twice. No contraction: the chip rounds every operation.
 _FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing", "-ffp-contract=off")
 _CHECKED = "-DASC_CHECKED"
@@ -37,6 +38,7 @@ _POINTER = re.compile(r"__(gm|ubuf)__\s+(?:const\s+)?([\w:]+)\s*\*\s*(?:__restri
 _UB_BASE = re.compile(r"\(asc::ub<([\w:]+)>\s*\)\s*(\d+)\s*;")
 _READ_OF_SCRATCH = re.compile(r"red_buf\[([^\]]*)\](?!\s*=[^=])")
 _TURN = re.compile(r"(for \(int32_t turn = 0; [^{]*\{)")
+_SIMD = re.compile(r"(__simd_vf__ inline void \w+\([^)]*\) \{)")
 _ENTRY = re.compile(r'extern "C" __global__ \S+ void (\w+)\(([^)]*)\)')
 
 
@@ -61,10 +63,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes of global memory that DMA moved in one run."""
+    """What one run did. Of threads only checked runs know."""
 
-    loaded: int
+    loaded: int              # bytes of global memory, by DMA
     stored: int
+    simd_instructions: int   # of 64 lanes, barriers and masks included
+    thread_accesses: int     # loads and stores of SIMT threads; a warp's 32 are one instruction
+    thread_loaded: int       # bytes of global memory, by threads
+    thread_stored: int
 
 
 def parameters(text: str) -> list[Parameter]:
@@ -92,24 +98,26 @@ def compiler_version() -> str:
 
 def fingerprint() -> str:
     """What else than a text decides its builds: our header and this module."""
-    return hashlib.sha256(HEADER.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(HEADER.read_bytes() + REGISTERS.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
 
 
-def build(text: str, ub_bytes: int, folder: Path, op: str, target: str) -> None:
-    """Compile both builds into ``folder`` as ``fast.so`` and ``checked.so``. Raises LoweringError."""
+def build(text: str, ub_bytes: int, folder: Path, op: str, target: str, mode: str) -> None:
+    """Compile ``mode``'s build into ``folder`` as ``fast.so`` or ``checked.so``. Raises LoweringError."""
     source = folder / "host.cpp"
     source.write_text(host_source(text))
-    for name, extra in (("fast.so", ()), ("checked.so", (_CHECKED,))):
-        include = _headers(ub_bytes, extra)
-        command = [compiler(), *_flags(ub_bytes), *extra, f"-I{include}", "-include", str(include / "asc.h"),
-                   str(source), "-o", str(folder / name)]
-        _compile(command, op, target)
+    extra = (_CHECKED,) if mode == "checked" else ()
+    include = _headers(ub_bytes, extra)
+    command = [compiler(), *_flags(ub_bytes), *extra, f"-I{include}", "-include", str(include / "asc.h"), str(source),
+               "-o", str(folder / f"{mode}.so")]
+    _compile(command, op, target)
 
 
 def host_source(text: str) -> str:
     """The text with classes for pointers, the turns announced, and an entry that runs all blocks."""
     source = _UB_BASE.sub(r"asc::ub_at<\1>(\2);", _classes(text))
-    source = _TURN.sub(r"\1 asc::turn();", source)
+    before, mark, entry = source.partition('extern "C" __global__')   # a kernel's own loops may be called turn too
+    source = before + mark + _TURN.sub(r"\1 asc::turn();", entry, count=1)
+    source = _SIMD.sub(r"\1 asc::begin_simd();", source)
     found = _ENTRY.search(text)
     assert found is not None
     name, arguments = found.group(1), []
@@ -128,7 +136,8 @@ def host_source(text: str) -> str:
 #define ASC_TENSOR(T, i) ((T *)tensors[i].first)
 #endif
 extern "C" const char *asc_run(int64_t blocks, int order, asc::Argument *tensors, int64_t *numbers, uint64_t *moved) {{
-  asc::blocks = blocks, asc::threads.order = order, asc::moved_in = asc::moved_out = 0;
+  asc::blocks = blocks, asc::threads.order = order, asc::moved_in = asc::moved_out = asc::instructions = 0;
+  asc::thread_accesses = asc::thread_in = asc::thread_out = 0;
   if (setjmp(asc::fault_exit)) return asc::fault_text;
   for (asc::block = 0; asc::block < blocks; ++asc::block) {{
     memset(asc::ub_bytes, 0xff, asc::UB_BYTES);
@@ -137,7 +146,8 @@ extern "C" const char *asc_run(int64_t blocks, int order, asc::Argument *tensors
     {name}({", ".join(arguments)});
     asc::check_flags();
   }}
-  moved[0] = asc::moved_in, moved[1] = asc::moved_out;
+  moved[0] = asc::moved_in, moved[1] = asc::moved_out, moved[2] = asc::instructions;
+  moved[3] = asc::thread_accesses, moved[4] = asc::thread_in, moved[5] = asc::thread_out;
   return nullptr;
 }}
 """
@@ -158,10 +168,12 @@ def _headers(ub_bytes: int, extra: Sequence[str]) -> Path:
 
     templates = Path(tilelang.__file__).parent / "src" / "tl_templates" / "ascend"
     theirs = {name: (templates / name).read_text() for name in _THEIRS}
-    key = key_of(["asc headers", HEADER.read_text(), *theirs.values(), compiler_version(), *_flags(ub_bytes), *extra])
+    key = key_of(["asc headers", HEADER.read_text(), REGISTERS.read_text(), *theirs.values(), compiler_version(),
+                  *_flags(ub_bytes), *extra])
 
     def make(folder: Path) -> None:
-        (folder / "asc.h").write_text(HEADER.read_text())
+        for header in (HEADER, REGISTERS):
+            (folder / header.name).write_text(header.read_text())
         for name in _OURS:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,21 +209,24 @@ class Program:
         self.op, self.parameters = op, parameters(text)
         self._libraries: dict[str, ctypes.CDLL] = {}
         self._folder = folder
+        self._orders = _ORDERS if "__simt_vf__" in text else _ORDERS[:1]
 
     def run(self, tensors: dict[str, np.ndarray], numbers: dict[str, int], blocks: int, checked: bool) -> Moved:
-        """Execute all blocks. Checked runs go through the threads in two orders and compare.
+        """Execute all blocks. Checked runs go through the threads, where there are any, in two orders and compare.
 
         Raises AscendcFault.
         """
         if not checked:
             return self._once("fast", 0, tensors, numbers, blocks)
         before = {name: array.copy() for name, array in tensors.items()}
-        moved = self._once("checked", _ORDERS[0], tensors, numbers, blocks)
-        again = {name: array.copy() for name, array in before.items()}
-        self._once("checked", _ORDERS[1], again, numbers, blocks)
-        for name, array in tensors.items():
-            if not np.array_equal(array.view(np.uint8), again[name].view(np.uint8)):
-                raise AscendcFault(self.op, f"{name} depends on the order in which threads run: a barrier is missing")
+        moved = self._once("checked", self._orders[0], tensors, numbers, blocks)
+        for order in self._orders[1:]:
+            again = {name: array.copy() for name, array in before.items()}
+            self._once("checked", order, again, numbers, blocks)
+            for name, array in tensors.items():
+                if not np.array_equal(array.view(np.uint8), again[name].view(np.uint8)):
+                    raise AscendcFault(self.op,
+                                       f"{name} depends on the order in which threads run: a barrier is missing")
         return moved
 
     def _once(self, build: str, order: int, tensors: dict[str, np.ndarray], numbers: dict[str, int],
@@ -234,11 +249,11 @@ class Program:
             first = array.ctypes.data
             arguments[position] = _Argument(first, first + array.nbytes, *(
                 (marks[0].ctypes.data, marks[1].ctypes.data) if build == "checked" else (None, None)))
-        moved = (ctypes.c_uint64 * 2)()
+        moved = (ctypes.c_uint64 * len(fields(Moved)))()
         told = library.asc_run(ctypes.c_int64(blocks), ctypes.c_int(order), arguments, values, moved)
         if told is not None:
             raise AscendcFault(self.op, told.decode())
-        return Moved(int(moved[0]), int(moved[1]))
+        return Moved(*map(int, moved))
 
 
 __all__ = ["AscendcFault", "Moved", "Parameter", "Program", "build", "compiler", "compiler_version", "fingerprint",
