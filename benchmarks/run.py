@@ -66,10 +66,11 @@ def difference(case: Case, got: Sequence[torch.Tensor], want: Sequence[torch.Ten
     for position, (ours, oracle) in enumerate(zip(got, want, strict=True)):
         if (ours.shape, ours.dtype) != (oracle.shape, oracle.dtype):
             return f"output {position} is {tuple(ours.shape)} {ours.dtype}, not {tuple(oracle.shape)} {oracle.dtype}"
-        if case.relative or case.absolute:
-            wrong = ~torch.isclose(ours.double(), oracle.double(), case.relative, case.absolute, equal_nan=True)
-        else:
+        if case.bound.bits:
             wrong = as_bits(ours) != as_bits(oracle)
+        else:
+            wrong = ~torch.isclose(ours.double(), oracle.double(), case.bound.relative, case.bound.absolute,
+                                   equal_nan=True)
         if wrong.any():
             where = tuple(int(i) for i in wrong.nonzero()[0])
             return (f"output {position}: {int(wrong.sum())} of {wrong.numel()} differ, first at {where}: "

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from monotile.commands import parity
 from monotile.compat.errors import MonotileError
 
 
@@ -31,6 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     ops.set_defaults(run=_ops)
     for command in (targets, ops):
         command.add_argument("--json", action="store_true", help="for programs")
+    for each in (parity,):
+        each.add(commands)
     return parser
 
 

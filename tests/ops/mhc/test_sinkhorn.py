@@ -10,13 +10,11 @@ from torch.utils.checkpoint import checkpoint
 import monotile
 from monotile.mhc.sinkhorn import sinkhorn_backward_kernel, sinkhorn_forward_kernel
 from monotile.modeling.mhc.ops import sinkhorn_normalize
+from monotile.parity.tolerances import bound
 from monotile.reference.mhc import sinkhorn as oracle
 from monotile.targets.launch import launch
 
-# Every step divides by a sum and so forgets the rounding of the one before: a few ulp of numbers up to 1.
-FORWARD = {"rtol": 2e-6, "atol": 1e-6}
-# Sums of products of the order of grad (4 or less), each a few ulp off.
-BACKWARD = {"rtol": 1e-5, "atol": 2e-6}
+FORWARD, BACKWARD = (bound(f"mhc.mhc_sinkhorn_{way}").rtol_atol for way in ("fwd", "bwd"))
 
 
 def normal(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""The commands of ``monotile``, one module each: ``add(commands)`` describes it, its ``run`` does it."""
