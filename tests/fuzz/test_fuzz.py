@@ -120,7 +120,9 @@ def agree(op: str, got: torch.Tensor, want: torch.Tensor) -> None:
         torch.testing.assert_close(got.double(), want.double(), rtol=limit.rtol, atol=limit.atol, equal_nan=True)
         return
     width = got.element_size()
-    ours, theirs = (t.reshape(-1).contiguous().view(torch.uint8).view(-1, width) for t in (got, want))
+    # copied first: of a single element any strides are contiguous, and not all can be viewed as bytes
+    ours, theirs = (torch.empty(t.shape, dtype=t.dtype).copy_(t).view(-1).view(torch.uint8).view(-1, width)
+                    for t in (got, want))
     differs = (ours != theirs).any(1).reshape(got.shape)
     if got.dtype == torch.float32:
         differs &= ~(got.isnan() & want.isnan())   # a NaN that was computed may have any payload
