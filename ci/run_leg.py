@@ -1,6 +1,6 @@
 """Run one leg of ci/matrix.toml, the same way on a laptop and on a runner.
 
-    python ci/run_leg.py cpu-emulator                    make or take .venv, run the leg's checks, say how long each took
+    python ci/run_leg.py cpu-emulator                    make or take .venv, run the checks, say how long each took
     python ci/run_leg.py cpu-emulator --python 3.12      with another of the leg's Pythons
     python ci/run_leg.py ascend-910b --no-venv           with the Python that runs this, as it is installed
     python ci/run_leg.py cpu-emulator-fuzz --set FUZZ_CASES=200

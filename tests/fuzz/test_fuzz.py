@@ -302,11 +302,10 @@ def _matrices(draw: Draw, build: Build, batches: int) -> torch.Tensor:
     rows = build["rows"] * draw.size("rows", 400 // build["rows"])
     most = max(1, min(400, MOST_ELEMENTS // max(1, rows * batches)))
     columns = build["columns"] * draw.size("columns", max(1, most // build["columns"]))
-    beside, below, start = draw.of("beside", [0, 0, 1, 3, 64]), draw.of("below", [0, 0, 1]), draw.of("start", [0, 1, 16])
-    pitch = columns + beside
+    below, start = draw.of("rows below", [0, 0, 1]), draw.of("start", [0, 1, 16])
+    pitch = columns + draw.of("columns beside", [0, 0, 1, 3, 64])
     storage = draw.bits(build["dtype"], start + batches * (rows + below) * pitch)
-    view = storage.as_strided((batches, rows, columns), ((rows + below) * pitch, pitch, 1), start)
-    return view
+    return storage.as_strided((batches, rows, columns), ((rows + below) * pitch, pitch, 1), start)
 
 
 def batched_transpose_call(draw: Draw, build: Build) -> None:
