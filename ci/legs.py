@@ -10,7 +10,7 @@ from typing import Any
 try:
     import tomllib
 except ModuleNotFoundError:                      # Python 3.10
-    from pip._vendor import tomli as tomllib  # pip has a reader of its own, and a leg needs pip anyway
+    from pip._vendor import tomli as tomllib  # type: ignore[no-redef]  # pip has a reader, and a leg needs pip
 
 ROOT = Path(__file__).resolve().parents[1]
 MATRIX = ROOT / "ci" / "matrix.toml"
