@@ -1,33 +1,44 @@
-# The environment is made once, in .venv, from the tested versions of ci/constraints.txt.
+# The environment is made once, in .venv, from the tested versions of ci/constraints.txt: by ci/run_leg.py, as in CI.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || command -v python3)
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+TARGET ?= ascend
+CASES ?= 2000
+SEED ?= 0
+LEG ?= cpu-emulator
 
-.PHONY: demo test slow lint bench-compile clean
+.PHONY: demo test slow fuzz lint bench-compile ci-leg ci-legs workflow clean
 demo: $(READY)
 	$(RUN) -m monotile demo
 
 test: $(READY)
-	KERNEL_TARGET=ascend $(RUN) -m pytest
+	KERNEL_TARGET=$(TARGET) $(RUN) -m pytest
 
 slow: $(READY)
-	KERNEL_TARGET=ascend $(RUN) -m pytest -m slow
+	KERNEL_TARGET=$(TARGET) $(RUN) -m pytest -m slow
+
+fuzz: $(READY)   # CASES calls, shared out among the ops
+	KERNEL_TARGET=$(TARGET) MONOTILE_EMULATOR=fast FUZZ_CASES=$(CASES) FUZZ_SEED=$(SEED) \
+		$(RUN) -m pytest -m fuzz tests/fuzz
 
 lint: $(READY)
-	$(RUN) -m ruff check .
-	rm -rf build/typed && mkdir -p build/typed/monotile   # the package as it is imported
-	ln -s $(CURDIR)/kernels/* $(CURDIR)/targets $(CURDIR)/compat build/typed/monotile/
-	MYPYPATH=build/typed $(RUN) -m mypy -p monotile
+	$(RUN) ci/lint.py
 
 bench-compile: $(READY)
 	$(RUN) benchmarks/run.py --compile
 
+ci-leg:   # one leg of ci/matrix.toml, as CI runs it
+	$(PYTHON) ci/run_leg.py $(LEG)
+
+ci-legs:
+	@$(PYTHON) ci/run_leg.py --list
+
+workflow: $(READY)   # after a change of ci/matrix.toml
+	$(RUN) ci/make_workflow.py
+
 $(READY): pyproject.toml ci/constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check torch -c ci/constraints.txt
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c ci/constraints.txt -e '.[dev]'
-	touch $@
+	$(PYTHON) ci/run_leg.py cpu-emulator --prepare
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf .venv .venv-* build *.egg-info
