@@ -23,7 +23,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One row."""
+    """One row. Its name begins with the op's."""
 
     name: str
     sizes: dict[str, int]            # what is measured
@@ -34,6 +34,15 @@ class Case:
     moved: Callable[..., int]        # bytes read and written, from (inputs, outputs)
     peer: Callable[..., Any] | None  # (tile_kernels, *inputs); raises AttributeError or ImportError where it has none
     bound: Bound = EXACT
+
+
+    @property
+    def op(self) -> str:
+        """The op's qualified name, ``quant.per_token_cast``."""
+        function = self.name.replace(",", " ").split()[0]
+        (family,) = [f for f in ("quant", "moe", "transpose", "mhc") if hasattr(getattr(monotile, f), function)
+                     and f != function]
+        return f"{family}.{function}"
 
 
 CASES: dict[str, Case] = {}
@@ -225,7 +234,7 @@ def _peer_forward(tk: Any, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-@add("sinkhorn forward", {"tokens": 16384}, lambda x: monotile.mhc.mhc_sinkhorn_fwd(x, _REPEAT, _EPS),
+@add("mhc_sinkhorn_fwd", {"tokens": 16384}, lambda x: monotile.mhc.mhc_sinkhorn_fwd(x, _REPEAT, _EPS),
      lambda x: reference("mhc.sinkhorn", "sinkhorn_normalize")(x.double(), _REPEAT, _EPS).float(),
      checks=_SINKHORN_CHECKS, peer=_peer_forward, bound=bound("mhc.mhc_sinkhorn_fwd"))
 def _logits(generator: torch.Generator, tokens: int) -> Tensors:
@@ -244,7 +253,7 @@ def _peer_backward(tk: Any, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor
     return grad_x
 
 
-@add("sinkhorn backward", {"tokens": 16384},
+@add("mhc_sinkhorn_bwd", {"tokens": 16384},
      lambda grad, x: monotile.mhc.mhc_sinkhorn_bwd(grad, x, _REPEAT, _EPS),
      lambda grad, x: reference("mhc.sinkhorn", "sinkhorn_normalize_backward")(
          grad.double(), x.double(), _REPEAT, _EPS).float(),

@@ -222,6 +222,7 @@ def run(names: Sequence[str], measuring: bool, repeats: int) -> dict[str, Any]:
             row.setdefault("wrong", []).append(f"{type(error).__name__}: {_short(error)}")
             row["traceback"] = traceback.format_exc()
             lost = _context_is_lost(error)
+        row["op"] = case.op
         row["kernels"] = [describe(a) for a in loaded()[known:]]
         rows.append(row)
         print(f"{name:46} {'WRONG' if row['wrong'] else 'equal':6} {_number(row, 'microseconds', 8, 1)} "
@@ -286,7 +287,7 @@ def main() -> int:
     else:
         parser.error("torch sees no CUDA GPU: run this on one, or use --compile")
     now = datetime.datetime.now(datetime.timezone.utc)
-    result = {"date": now.isoformat(timespec="seconds"), "device": device, "repeats": options.repeats,
+    result = {"date": now.isoformat(timespec="seconds"), "device": device, "target": "cuda-sm90", "repeats": options.repeats,
               "torch": torch.__version__, "cuda": torch.version.cuda, "tilelang": versions.tilelang(),
               "nvcc": versions.nvcc(), "tile_kernels": versions.package("tile-kernels"), **result}
     path = options.json or Path(__file__).with_name("results") / f"{now:%Y-%m-%d-%H%M%S}.json"
