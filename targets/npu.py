@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from monotile.compat.errors import TargetMismatch, ToolchainMissing
+from monotile.targets import select
 from monotile.targets.spec import Target
 
 if TYPE_CHECKING:
@@ -49,6 +50,4 @@ def on_device_of(tensors: Sequence[torch.Tensor], op: str) -> Iterator[tuple[int
 
 def blocks_of(target: Target, device: int) -> int:
     """Vector cores of the part that a device is, over which a persistent grid is spread."""
-    from monotile.targets.select import npu_name
-
-    return target.parts.get(npu_name(device) or "", target.vector_cores)
+    return target.parts.get(select.npu_name(device) or "", target.vector_cores)

@@ -136,7 +136,7 @@ def _tilelang(func: Any, op: str, target: Target) -> tuple[str, Launch, bool]:
 
 
 def _launch(module: Any) -> Launch:
-    """As TileLang's own launcher reads it: its kernels have one grid dimension, and may need UB beyond static arrays."""
+    """As TileLang's own launcher reads it: one grid dimension, and UB that the launch asks for."""
     (function,) = module.functions.values()
     blocks = function.attrs["thread_extent"]["blockIdx.x"]
     return Launch(int(blocks), int(function.attrs.get("dyn_shared_memory_buf", 0)))
