@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from monotile.commands import parity
+from monotile.commands import compile, lower, matrix, parity
 from monotile.compat.errors import MonotileError
 
 
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     ops.set_defaults(run=_ops)
     for command in (targets, ops):
         command.add_argument("--json", action="store_true", help="for programs")
-    for each in (parity,):
+    for each in (lower, compile, parity, matrix):
         each.add(commands)
     return parser
 

@@ -64,6 +64,7 @@ class Source:
     tensors: tuple[TensorParam, ...]
     scalars: tuple[ScalarParam, ...]
     func: Any = field(default=None, compare=False, repr=False)
+    grid: tuple[str, ...] = ()   # its extents, of the dynamic symbols
 
 
 Runner = Callable[[Sequence["torch.Tensor"]], None]
@@ -84,6 +85,14 @@ class Backend(Protocol):
 
     def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
         """Write the compiled kernel's files into ``directory``."""
+        ...
+
+    def accepted(self, directory: Path) -> str | None:
+        """Which compiler of the vendor's took the kernel whose files these are, or None."""
+        ...
+
+    def explain(self, source: Source) -> dict[str, Any]:
+        """What is known of a lowered kernel without compiling it, for people to read."""
         ...
 
     def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monotile.compat.errors import LoweringError, MonotileError, TargetMismatch
+from monotile.targets import sizes
 from monotile.targets.backend import Backend, Source, backend
 from monotile.targets.cache import cache_root, cached, key_of
 from monotile.targets.kernel import Kernel, find_kernel
@@ -64,7 +65,12 @@ def lower(kernel: Kernel, params: Mapping[str, Any], target: Target, backend_nam
             raise
         except ValueError as error:   # what no backend can take, such as a parameter that is no tensor
             raise LoweringError(kernel.op, target.name, "emit", str(error)) from error
-    return Artifact(kernel.op, target, name, tile, dict(params), replace(source, func=func),
+        try:
+            grid = sizes.grid(func)
+            sizes.evaluator(grid, [s.name for s in source.scalars])
+        except ValueError as error:
+            raise LoweringError(kernel.op, target.name, "load", str(error)) from error
+    return Artifact(kernel.op, target, name, tile, dict(params), replace(source, func=func, grid=grid),
                     time.perf_counter() - started)
 
 

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from monotile.compat.errors import LoweringError, TargetMismatch
-from monotile.targets import sizes
+from monotile.compat.errors import TargetMismatch
+from monotile.targets import shipped, sizes
 from monotile.targets.backend import Runner, Source, backend
 from monotile.targets.build import Artifact, compile_artifact, lower
 from monotile.targets.kernel import Kernel
@@ -32,10 +32,7 @@ class Loaded:
     def __init__(self, artifact: Artifact, run: Runner) -> None:
         self.artifact, self._run = artifact, run
         source = artifact.source
-        try:
-            self._grid = sizes.evaluator(sizes.grid(source.func), [s.name for s in source.scalars])
-        except ValueError as error:
-            raise LoweringError(artifact.op, artifact.target.name, "load", str(error)) from error
+        self._grid = sizes.evaluator(source.grid, [s.name for s in source.scalars])
         self._check = _checker(artifact.op, source)
         self._layouts: dict[Any, bool] = {}   # layouts that fit the signature -> is there anything to do
 
@@ -59,7 +56,17 @@ class _Ahead:
     artifacts: dict[Any, Artifact] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A kernel and its parameters, as an op asked for them."""
+
+    kernel: Kernel
+    params: dict[str, Any]
+
+
 _ahead: ContextVar[_Ahead | None] = ContextVar("monotile_ahead_of_time", default=None)
+_asked: ContextVar[list[Asked] | None] = ContextVar("monotile_asked", default=None)
+_observed: ContextVar[list[Artifact] | None] = ContextVar("monotile_observed", default=None)
 _loaded: dict[Any, Loaded] = {}
 _locks: dict[Any, threading.Lock] = {}
 _guard = threading.Lock()
@@ -73,10 +80,40 @@ def launch(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> None:
     signature, and what selecting, lowering and compiling raise.
     """
     ahead = _ahead.get()
-    if ahead is None:
-        prepare(kernel, *tensors, **params)(tensors)
-    else:
+    if ahead is not None:
         _prepare_ahead(ahead, kernel, tensors, params)
+        return
+    asked = _asked.get()
+    if asked is not None:
+        asked.append(Asked(kernel, params))
+        return
+    ready = prepare(kernel, *tensors, **params)
+    observed = _observed.get()
+    if observed is not None:
+        observed.append(ready.artifact)
+    ready(tensors)
+
+
+@contextmanager
+def asked() -> Iterator[list[Asked]]:
+    """Inside, ops check their arguments and launch nothing: gives the list of what they ask for."""
+    found: list[Asked] = []
+    token = _asked.set(found)
+    try:
+        yield found
+    finally:
+        _asked.reset(token)
+
+
+@contextmanager
+def observed() -> Iterator[list[Artifact]]:
+    """Gives the list of what is launched inside, one entry a launch."""
+    found: list[Artifact] = []
+    token = _observed.set(found)
+    try:
+        yield found
+    finally:
+        _observed.reset(token)
 
 
 @contextmanager
@@ -124,7 +161,8 @@ def prepare(kernel: Kernel, *tensors: torch.Tensor, **params: Any) -> Loaded:
         found = _loaded.get(key)
         if found is None:
             way = backend(selection.backend)
-            artifact = compile_artifact(lower(kernel, params, selection.target, selection.backend, tile))
+            artifact = shipped.find(kernel, params, tile, selection) or compile_artifact(
+                lower(kernel, params, selection.target, selection.backend, tile))
             assert artifact.directory is not None
             run = way.load(artifact.source, artifact.target, artifact.directory, selection.executor, kernel.op)
             found = _loaded[key] = Loaded(artifact, run)

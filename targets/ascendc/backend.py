@@ -58,6 +58,13 @@ class AscendcBackend:
         report = {**explain(source.text), "accepted_by_bisheng": accepted}
         (directory / REPORT).write_text(json.dumps(report, indent=1))
 
+    def accepted(self, directory: Path) -> str | None:
+        taken = json.loads((directory / REPORT).read_text())["accepted_by_bisheng"]
+        return "bisheng" if taken else None
+
+    def explain(self, source: Source) -> dict[str, Any]:
+        return explain(source.text)
+
     def load(self, source: Source, target: Target, directory: Path, executor: str,
              op: str) -> Callable[[Sequence[torch.Tensor]], None]:
         if executor == "device":

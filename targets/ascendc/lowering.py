@@ -23,6 +23,7 @@ from monotile.compat.errors import LoweringError
 from monotile.targets.spec import Target
 
 MODE_VARIABLE = "MONOTILE_ASCENDC_MODE"
+_UNSCHEDULED = {"tl.enable_auto_schedule": False}   # the pass that sets flags, and takes most of lowering's time
 _SCALARS_ONLY = {"tirx.disable_vectorize": True}
 _NO_LAYOUT = ("no available layout found", "does not form a bijective transform")
 _BAD_FLAGS = re.compile("synchronization ring is malformed|reverse ordering too loose|dependency cycle")
@@ -92,7 +93,7 @@ def _in_mode(func: Any, target: Target, op: str, mode_: str) -> Text | str:
         threads = candidates.pop(0)
         try:
             legal = legalise(func, target.vector_cores, target.on_chip_bytes, mode_, threads)
-            text, launch, flags_hold = _tilelang(legal.func, op, target)
+            text, launch, flags_hold = _tilelang(legal.func, op, target, scheduled=mode_ != SIMT)
         except Refused as refused:
             line, statement = _source(refused.statement)
             raise LoweringError(op, target.name, "emit", str(refused), statement, line) from refused
@@ -113,8 +114,8 @@ def _in_mode(func: Any, target: Target, op: str, mode_: str) -> Text | str:
     return why
 
 
-def _tilelang(func: Any, op: str, target: Target) -> tuple[str, Launch, bool]:
-    """(text, its launch, do its flags order the pipes)."""
+def _tilelang(func: Any, op: str, target: Target, scheduled: bool) -> tuple[str, Launch, bool]:
+    """(text, its launch, do its flags order the pipes). Where one pipe does all, nothing is to be ``scheduled``."""
     from tilelang import tvm
     from tilelang.engine.lower import lower
 
@@ -123,8 +124,9 @@ def _tilelang(func: Any, op: str, target: Target) -> tuple[str, Launch, bool]:
     chip = tvm.target.Target({"kind": "ascend"})
     configs: Sequence[dict[str, Any]] = ({}, _SCALARS_ONLY)
     for config in configs:
+        passes = config if scheduled else {**config, **_UNSCHEDULED}
         try:
-            with _told() as told, chip, tvm.transform.PassContext(opt_level=3, config=config):
+            with _told() as told, chip, tvm.transform.PassContext(opt_level=3, config=passes):
                 made = lower(func, target=chip, enable_device_compile=False)
                 text = str(made.kernel_source)
             if config or not lint.needs_scalars(text):

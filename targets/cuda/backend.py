@@ -8,12 +8,14 @@ there for a cached cubin too), and a call needs a GPU. Files of a compiled kerne
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monotile.compat.errors import UnsupportedOnTarget
 from monotile.targets import sizes
 from monotile.targets.backend import Runner, Source
 from monotile.targets.cuda import nvcc
@@ -46,6 +48,13 @@ class CudaBackend:
         usage = nvcc.compile_cubin(directory / f"source{source.suffix}", directory / CUBIN, target, op)
         report = {"compiler": f"nvcc {nvcc.version()}", **asdict(usage), "launch": asdict(launch_of(source.text))}
         (directory / REPORT).write_text(json.dumps(report, indent=1), encoding="utf-8")
+
+    def accepted(self, directory: Path) -> str | None:
+        return "nvcc" if (directory / CUBIN).exists() else None
+
+    def explain(self, source: Source) -> dict[str, Any]:
+        bounds = re.search(r"__launch_bounds__\((\d+)", source.text)
+        return {"threads": int(bounds.group(1)) if bounds else None}
 
     def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner:
         return _Kernel(source, target, directory, op)
@@ -80,6 +89,9 @@ class _Kernel:
             if self._unaligned is None:
                 from monotile.targets.build import compile_source, front_end
 
+                if self._source.func is None:
+                    raise UnsupportedOnTarget(f"{self._op}: the kernel compiled ahead of time takes rows on 16 bytes "
+                                              "only, and these are not: unset MONOTILE_KERNELS")
                 with front_end:
                     source = lower_to_text(self._source.func, self._target, self._op, vectors=False)
                 source = replace(source, func=self._source.func)

@@ -8,6 +8,8 @@ the final IR) and ``compiled.json`` (compilers, UB bytes, library calls, whether
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +64,15 @@ class NpuirBackend:
         if target.generation == "c220":   # the emulator has this generation's library only
             report["ub_bytes"] = _program(directory, target, op).ub_used
         (directory / REPORT).write_text(json.dumps(report, indent=1))
+
+    def accepted(self, directory: Path) -> str | None:
+        told = json.loads((directory / REPORT).read_text())
+        return str(told["compiler"]) if told["linked"] or not told["library_calls"] else None
+
+    def explain(self, source: Source) -> dict[str, Any]:
+        """How often each operation is written, loops aside."""
+        operations = Counter(re.findall(r"\bhivm\.hir\.(\w+)", source.text))
+        return {"operations": dict(sorted(operations.items()))}
 
     def load(self, source: Source, target: Target, directory: Path, executor: str,
              op: str) -> Callable[[Sequence[torch.Tensor]], None]:

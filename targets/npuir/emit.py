@@ -251,6 +251,8 @@ class _Function:
     def _grid_facts(self, loop: Any) -> list[Expr]:
         """A grid of ``ceildiv(n, b)`` blocks: the first element of every block, ``index * b``, is below n."""
         extent = loop.extent
+        if kind(extent) == "Var":
+            return [loop.loop_var < extent]
         if kind(extent) not in ("FloorDiv", "Div"):
             return []
         divisor = constant_int(extent.b)

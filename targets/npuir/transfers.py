@@ -152,6 +152,13 @@ class Transfers:
         elif into is None or into.dtype != dtype or into.order != order:
             into = self.context.temporary(order, dtype, f"{memory.label} tile", by_rows=True)
         short = window.short
+        if short is None and window.present is not None:
+            # All or nothing. Not as branches: the vendor's pipeline folds `if absent {zero} else {load}` and then sets
+            # no flag from the vector unit to the load two turns later (docs/upstream-issues.md).
+            self._zero(into)
+            with self.writer.block(f"scf.if {window.present}"):
+                self._move("load", window, into, clipped=False)
+            return into
         if window.present is not None:   # nothing there is the shortest of tails
             absent = self.writer.define(
                 f"arith.xori {window.present}, {self.writer.constant(True, 'i1')} : i1")

@@ -165,17 +165,6 @@ RULES: dict[str, tuple[Callable[[], Any], dict[str, np.ndarray], Callable[..., n
 }
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_rules_in_every_mode(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, inputs, expected = RULES[name]
-    want = expected(**inputs)
-    for mode in MODES:
-        monkeypatch.setenv(MODE_VARIABLE, mode)
-        out = np.full_like(want, 77)
-        execute(lowered(build()).text, tmp_path / mode, {**inputs, "y": out}, {"n": N, "m": 7})
-        np.testing.assert_array_equal(out, want)
-
-
 def test_each_byte_is_moved_once(tmp_path: Path) -> None:
     x, y = normal(N, 128), np.zeros((N, 128), f32)
     moved = execute(lowered(scaled()).text, tmp_path, {"x": x, "y": y}, {"n": N})
@@ -363,3 +352,87 @@ def test_bisheng_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fake.write_text('#!/bin/sh\necho "k.cpp:3: error: no such type" >&2\nexit 1\n')
     with pytest.raises(LoweringError, match=r"accept failed: bisheng: k\.cpp:3: error: no such type"):
         bisheng.build(tmp_path / "k.cpp", tmp_path / "k.aibin", ASCEND_950, "test.case")
+
+
+def written_twice() -> Any:
+    """One place written twice in a turn, and a second time where a condition holds."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 128), T.float32], y: T.Tensor[(n, 128), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            row = T.alloc_fragment((128, 1), T.float32)
+            out = T.alloc_fragment((128, 1), T.float32)
+            for j, one in T.Parallel(128, 1):
+                row[j, one] = x[block, j]
+            for j, one in T.Parallel(128, 1):
+                out[j, one] = row[j, one] * 2.0
+                out[j, one] = out[j, one] + 1.0
+                if row[j, one] > 0.0:
+                    out[j, one] = -row[j, one]
+            for j, one in T.Parallel(128, 1):
+                y[block, j] = out[j, one]
+    return kernel
+
+
+def halves() -> Any:
+    """Every second of 16-bit numbers, packed: loads at steps of two, integers of 16 and 8 bits."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 256), T.int16], y: T.Tensor[(n, 128), T.int8]):
+        with T.Kernel(n, threads=128) as block:
+            row = T.alloc_shared((256,), T.int16)
+            out = T.alloc_shared((128,), T.int8)
+            T.copy(x[block, 0], row)
+            for j in T.Parallel(128):
+                out[j] = T.cast((row[2 * j] & 15) | (row[2 * j + 1] << 4), "int8")
+            T.copy(out, y[block, 0])
+    return kernel
+
+
+def spread_by_division() -> Any:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 16), T.float32], y: T.Tensor[(n, 128), T.float32]):
+        with T.Kernel(n, threads=128) as block:
+            row = T.alloc_shared((16,), T.float32)
+            out = T.alloc_shared((128,), T.float32)
+            T.copy(x[block, 0], row)
+            for j in T.Parallel(128):
+                out[j] = row[j // 8] * 3.0
+            T.copy(out, y[block, 0])
+    return kernel
+
+
+_SHORTS = np.random.default_rng(5).integers(-32768, 32768, (N, 256)).astype(np.int16)
+RULES.update({
+    "one place written twice": (written_twice, {"x": normal(N, 128)},
+                                lambda x: np.where(x > 0, -x, x * f32(2) + f32(1))),
+    "halves of words": (halves, {"x": _SHORTS},
+                        lambda x: ((x[:, ::2] & 15) | (x[:, 1::2].astype(i32) << 4)).astype(np.int8)),
+    "an index divided": (spread_by_division, {"x": normal(N, 16)}, lambda x: np.repeat(x, 8, 1) * f32(3)),
+})
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_in_every_mode(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, inputs, expected = RULES[name]
+    want = expected(**inputs)
+    for mode in MODES:
+        monkeypatch.setenv(MODE_VARIABLE, mode)
+        out = np.full_like(want, 77)
+        execute(lowered(build()).text, tmp_path / mode, {**inputs, "y": out}, {"n": N, "m": 7})
+        np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("build", [scaled, halves, spread_by_division, running_maximum, turned_about])
+def test_these_come_out_as_simd(build: Callable[[], Any]) -> None:
+    assert all(region.startswith("SIMD") for region in lowered(build()).regions)
+
+
+def test_two_buffers_of_one_shape_are_two() -> None:
+    """Structural equality takes one for the other."""
+    text = lowered(running_maximum()).text
+    assert re.search(r"vmax\((\w+), (?!\1)\w+,", text)

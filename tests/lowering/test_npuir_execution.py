@@ -653,3 +653,26 @@ def test_casts_to_and_from_float8() -> None:
     back = elementwise(lambda v: T.cast(v, "float32"), dtype="float8_e4m3fn", out="float32")
     every = np.resize(codes, (8, 128))
     check(back, [every], [np.resize(values, (8, 128))], [8])
+
+
+def test_rows_that_may_be_absent_wait_for_their_buffer() -> None:
+    """More than two turns a core: a load that is there or not may not overtake the tile two turns before."""
+    n, m = T.dynamic("n"), T.dynamic("m")
+
+    def build() -> Any:
+        @T.prim_func
+        def kernel(x: T.Tensor[(m, 2048), T.float32], index: T.Tensor[(n,), T.int32],
+                   y: T.Tensor[(n, 2048), T.float32]):
+            with T.Kernel(n, threads=128) as block:
+                row = T.alloc_fragment((2048,), T.float32)
+                T.copy(x[index[block], 0], row)
+                for j in T.Parallel(2048):
+                    row[j] = row[j] * 2.0
+                T.copy(row, y[block, 0])
+        return kernel
+
+    x = normal(7, 2048)
+    index = (np.arange(97) * 5 % 9 - 1).astype(i32)   # before the first row, and past the last
+    there = (index >= 0) & (index < 7)
+    expected = np.where(there[:, None], x[np.clip(index, 0, 6)] * f32(2), f32(0))
+    check(build, [x, index], [expected], [7, 97])

@@ -1,14 +1,18 @@
 """Every op against what an H200 computed: the selected target's results, and the oracle's."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import monotile
+from monotile import evidence
 from monotile.parity import bundle, tolerances
 from monotile.parity.cases import Case, cases
 from monotile.parity.difference import difference
+from monotile.targets.launch import observed
 
 FOLDER = Path(__file__).parents[1] / "golden" / "h200"
 LIMIT = 4 << 20   # bytes in the repository
@@ -36,8 +40,18 @@ def test_the_goldens_are_an_h200s_and_of_these_cases() -> None:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_this_target_computes_what_the_gpu_did(case: Case) -> None:
-    holds(case, case.run(monotile.default_device()), "this target and the H200 differ:")
+def test_this_target_computes_what_the_gpu_did(case: Case, record_property: Callable[[str, object], None]) -> None:
+    """And what the oracle says: this is what evidence is made of (tests/conftest.py)."""
+    record_property("op", case.op.name)
+    with observed() as artifacts:
+        results = case.run(monotile.default_device())
+    holds(case, results, "this target and the H200 differ:")
+    for output, want in case.expected().items():
+        found = difference(results[output], want, tolerances.bound(case.op.name), case.call.defined.get(output))
+        assert found.holds, f"{case.name} {output}: this target and the oracle differ: {found}"
+    chosen = monotile.resolve(torch.empty(0, device=monotile.default_device()))
+    record_property("evidence", (case.op.name, chosen.target.name, chosen.backend, chosen.executor,
+                                 evidence.compiler_of(artifacts), len(artifacts)))
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)

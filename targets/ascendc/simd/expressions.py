@@ -57,6 +57,21 @@ class Value:
     scalar: bool = False
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A store of this turn: where, what, in which lanes."""
+
+    buffer: Any
+    indices: list[Any]
+    value: Value
+    mask: Any
+    statement: Any
+
+    def is_at(self, buffer: Any, indices: Sequence[Any]) -> bool:
+        same = tirx.analysis.expr_deep_equal
+        return bool(self.buffer.same_as(buffer)) and all(same(a, b) for a, b in zip(self.indices, indices))
+
+
 @dataclass
 class Body:
     """The statements of one turn of a nest's loop over registers."""
@@ -69,7 +84,7 @@ class Body:
     statements: list[Any] = field(default_factory=list)
     bound: dict[Any, Value] = field(default_factory=dict)
     _known: dict[int, list[tuple[Any, Value]]] = field(default_factory=dict)
-    _stored: dict[Any, list[tuple[Any, list[Any], Value]]] = field(default_factory=dict)
+    _stored: dict[Any, list[Stored]] = field(default_factory=dict)
     _ramp: Value | None = None
 
     # ------------------------------------------------------------------ values
@@ -304,11 +319,12 @@ class Body:
         buffer = expr.buffer
         if is_global(buffer):
             raise NoSimd(f"{buffer.name} is in global memory")
-        for stored, indices, value in self._stored.get(buffer.data, ()):
-            same = tirx.analysis.expr_deep_equal
-            if stored.same_as(buffer) and all(same(a, b) for a, b in zip(indices, expr.indices)):
-                return value
-            raise NoSimd(f"{buffer.name} is read back at another place than it was written")
+        for stored in self._stored.get(buffer.data, ()):
+            if not stored.is_at(buffer, expr.indices):
+                raise NoSimd(f"{buffer.name} is read back at another place than it was written")
+            if stored.mask is not self.mask:
+                raise NoSimd(f"{buffer.name} is read back where only some lanes wrote it")
+            return stored.value
         dtype = str(buffer.dtype)
         try:
             address = address_of(buffer, expr.indices, self.loops, self.analyzer)
@@ -409,6 +425,7 @@ class Body:
         aligned = step == 1 and on_block(buffer, address, self.vector, LANES, self.analyzer)
         if value.dtype != dtype and not (dtype == "float8_e4m3fn" and value.dtype == "uint8"):
             raise NoSimd(f"{value.dtype} is stored as {dtype}")
+        self._before_store(buffer, statement.indices, mask)
         place = tirx.BufferLoad(buffer, statement.indices)
         if self.loops[self.vector].extent == 1 and dtype in WIDE:
             pointer = tirx.Call("handle", _ACCESS_PTR, [place, tirx.IntImm("int32", 1), tirx.IntImm("int32", WRITE)])
@@ -426,8 +443,18 @@ class Body:
                                                         tirx.IntImm("int32", WRITE)])
             distribution = _PACK.get(item_bytes(buffer), "NORM_B32")
             self.statements.append(tirx.Evaluate(simd("vsts", "void", pointer, vector, mask, distribution)))
-        self._stored.setdefault(buffer.data, []).insert(0, (buffer, list(statement.indices), value))
+        self._stored.setdefault(buffer.data, []).insert(0, Stored(buffer, list(statement.indices), value, mask,
+                                                                  self.statements[-1]))
         self._forget(buffer.data)
+
+    def _before_store(self, buffer: Any, indices: Sequence[Any], mask: Any) -> None:
+        """An earlier store to this place is left out where this one covers it; else it comes first by a barrier."""
+        for stored in self._stored.get(buffer.data, ()):
+            if stored.is_at(buffer, indices) and (mask is stored.mask or mask is self.mask):
+                self.statements = [each for each in self.statements if each is not stored.statement]
+            else:
+                self.statements.append(tirx.Evaluate(simd("mem_bar", "void", "VST_VST")))
+            return
 
     def _stored_value(self, expr: Any, dtype: str) -> Value:
         if dtype not in WIDE and isinstance(expr, (tirx.IntImm, tirx.FloatImm)) and float(expr.value) == 0.0:

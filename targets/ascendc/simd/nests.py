@@ -30,6 +30,10 @@ def lower_nest(statement: Any, is_uniform: Callable[[Any], bool]) -> list[Any]:
             raise NoSimd("a T.Parallel whose extent is no number")
         loops.append(Loop(inner.loop_var, int(inner.extent)))
         inner = inner.body
+    single = [loop for loop in loops if loop.extent == 1]
+    loops = [loop for loop in loops if loop.extent != 1] or loops[-1:]   # registers run along a loop that has turns
+    inner = tirx.stmt_functor.substitute(inner, {loop.variable: tirx.IntImm("int32", 0) for loop in single
+                                                 if loop not in loops})
     analyzer = analyzer_of()
     for loop in loops:
         analyzer.bind(loop.variable, tirx_range(loop.extent))

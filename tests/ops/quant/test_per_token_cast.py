@@ -95,7 +95,8 @@ def test_hidden(hidden: int, fmt: str, group: int, layout: str) -> None:
     check(activations(9, hidden), fmt, group, layout)
 
 
-@pytest.mark.parametrize("tokens,hidden,group", [(4001, 576, 128), (33, 7168, 128), (5, 7168, 7168), (3, 64, 64)])
+@pytest.mark.parametrize("tokens,hidden,group", [(4001, 576, 128), (33, 7168, 128), (5, 7168, 7168), (3, 64, 64),
+                                                 (130, 4096, 4096)])
 @pytest.mark.parametrize("fmt", ["e4m3", "e2m1"])
 def test_real_sizes(tokens: int, hidden: int, group: int, fmt: str) -> None:
     check(activations(tokens, hidden), fmt, group)
