@@ -7,7 +7,8 @@ from typing import Any
 
 from monotile.compat import versions
 from monotile.compat.errors import MonotileError
-from monotile.targets.select import resolve
+from monotile.targets.ascendc import bisheng
+from monotile.targets.select import chip_here, resolve
 from monotile.targets.spec import TARGETS, Target
 
 _GET = {
@@ -17,6 +18,7 @@ _GET = {
     "torch_npu": "pip install 'monotile[npu]' on a machine with an Ascend NPU",
     "CANN": "install Huawei's CANN toolkit and source its set_env.sh",
     "hivmc": "comes with CANN: source its set_env.sh",
+    "bisheng": "comes with CANN: source its set_env.sh",
     "C++ compiler": "apt install g++, for the emulator of the 950",
 }
 
@@ -25,7 +27,7 @@ def found() -> dict[str, str | None]:
     """Version (or path) of every tool that a target may need; None for what is not here. Starts no device."""
     return {"torch": versions.torch(), "tilelang": versions.tilelang(), "ascendnpu-ir": versions.ascendnpu_ir(),
             "nvcc": versions.nvcc(), "torch_npu": versions.torch_npu(), "CANN": versions.cann(),
-            "hivmc": versions.hivmc(), "C++ compiler": versions.cxx()}
+            "hivmc": versions.hivmc(), "bisheng": bisheng.program(), "C++ compiler": versions.cxx()}
 
 
 def report() -> list[str]:
@@ -57,6 +59,8 @@ def _here(target: Target, tools: Mapping[str, str | None]) -> dict[str, bool]:
         return {"lower": tools["tilelang"] is not None, "compile": tools["nvcc"] is not None,
                 "emulate": False, "run": torch.cuda.is_available()}
     lowers, compiles = tools["tilelang"] is not None, tools["ascendnpu-ir"] is not None
-    # the 950's text is emulated by the host's C++ compiler; launching on an NPU is not built yet
+    # the 950's text is emulated by the host's C++ compiler
     emulates = compiles if target.default_backend == "npuir" else lowers and tools["C++ compiler"] is not None
-    return {"lower": lowers, "compile": compiles, "emulate": emulates, "run": False}
+    makes_binaries = tools["hivmc" if target.default_backend == "npuir" else "bisheng"] is not None
+    return {"lower": lowers, "compile": compiles, "emulate": emulates,
+            "run": makes_binaries and chip_here() is target}

@@ -2,7 +2,7 @@
 
 Files of a compiled kernel: ``fast.so`` or ``checked.so`` (the emulator's build of the mode asked for),
 ``compiled.json`` (threads, UB bytes, regions, whether bisheng accepted the text) and, where CANN is installed,
-``kernel.so``.
+``kernel.aibin``, the device binary.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monotile.compat.errors import ToolchainMissing, UnsupportedOnTarget
+from monotile.compat.errors import ToolchainMissing
 from monotile.targets.ascendc import bisheng
 from monotile.targets.backend import Source, signature
 from monotile.targets.emulation import emulator_mode, flat_memory
@@ -21,7 +21,7 @@ from monotile.targets.spec import Target
 if TYPE_CHECKING:
     import torch
 
-BINARY, REPORT = "kernel.so", "compiled.json"
+BINARY, REPORT = "kernel.aibin", "compiled.json"
 _MARK = "// lowered: "
 
 
@@ -34,7 +34,8 @@ class AscendcBackend:
 
         made = lower_to_text(func, target, op)
         tensors, scalars = signature(func)
-        about = {"threads": made.threads, "ub_bytes": made.ub_bytes, "tiles_in_flight": made.stages,
+        about = {"blocks": made.launch.blocks, "dynamic_ub_bytes": made.launch.dynamic_ub_bytes,
+                 "threads": made.threads, "ub_bytes": made.ub_bytes, "tiles_in_flight": made.stages,
                  "regions": made.regions, "kept_in_ub": made.spilled}
         return Source(text=f"{made.text.rstrip()}\n{_MARK}{json.dumps(about)}\n", suffix=".cpp", name=made.name,
                       tensors=tensors, scalars=scalars)
@@ -47,13 +48,13 @@ class AscendcBackend:
     def tool_versions(self) -> tuple[str, ...]:
         from monotile.targets.ascendc.emulator import host
 
-        return (host.compiler_version(), f"bisheng {bisheng.program()}")
+        return (host.compiler_version(), f"bisheng {bisheng.version()}")
 
     def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
         from monotile.targets.ascendc.emulator import host
 
         host.build(source.text, target.ub_bytes, directory, op, target.name, emulator_mode())
-        accepted = bisheng.accept(directory / f"source{source.suffix}", directory / BINARY, target, op)
+        accepted = bisheng.build(directory / f"source{source.suffix}", directory / BINARY, target, op)
         report = {**explain(source.text), "accepted_by_bisheng": accepted}
         (directory / REPORT).write_text(json.dumps(report, indent=1))
 
@@ -67,7 +68,7 @@ class AscendcBackend:
     def load(self, source: Source, target: Target, directory: Path, executor: str,
              op: str) -> Callable[[Sequence[torch.Tensor]], None]:
         if executor == "device":
-            raise self._no_device(directory, target)
+            return self._on_device(source, target, directory, op)
         from monotile.targets.ascendc.emulator.host import Program
 
         program = Program(directory, source.text, op)
@@ -80,17 +81,21 @@ class AscendcBackend:
 
         return run
 
-    def _no_device(self, directory: Path, target: Target) -> Exception:
+    def _on_device(self, source: Source, target: Target, directory: Path,
+                   op: str) -> Callable[[Sequence[torch.Tensor]], None]:
+        from monotile.targets.ascendc import device
+
         if not (directory / BINARY).exists():
-            return ToolchainMissing("a binary for the 950 needs CANN's bisheng, which was looked for on PATH and in "
-                                    "ASCEND_HOME_PATH: install CANN and source its set_env.sh, or set "
-                                    "KERNEL_EXECUTOR=emulator")
-        return UnsupportedOnTarget(f"launching AscendC binaries on {target.name} is not built yet; set "
-                                   "KERNEL_EXECUTOR=emulator and use CPU tensors")
+            raise ToolchainMissing(f"a binary for {target.name} needs CANN's bisheng, which was looked for on PATH and "
+                                   "in ASCEND_HOME_PATH: install CANN and source its set_env.sh, or set "
+                                   "KERNEL_EXECUTOR=emulator and use cpu tensors")
+        told = explain(source.text)
+        return device.runner(source, target, (directory / BINARY).read_bytes(), told["blocks"],
+                             told["dynamic_ub_bytes"], op)
 
 
 def explain(text: str) -> dict[str, Any]:
-    """How a text came about: threads, UB bytes, tiles in flight, the regions, registers that are kept in UB."""
+    """How a text came about: blocks, threads, UB bytes, tiles in flight, the regions, registers that are kept in UB."""
     line = text.rstrip().rsplit("\n", 1)[-1]
     told: dict[str, Any] = json.loads(line.removeprefix(_MARK))
     return told

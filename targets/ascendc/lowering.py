@@ -34,11 +34,20 @@ WARP = 32
 
 
 @dataclass(frozen=True)
+class Launch:
+    """What a launch of the text asks for."""
+
+    blocks: int
+    dynamic_ub_bytes: int
+
+
+@dataclass(frozen=True)
 class Text:
     """What was emitted, and how."""
 
     name: str
     text: str
+    launch: Launch
     threads: int
     ub_bytes: int
     stages: int
@@ -84,7 +93,7 @@ def _in_mode(func: Any, target: Target, op: str, mode_: str) -> Text | str:
         threads = candidates.pop(0)
         try:
             legal = legalise(func, target.vector_cores, target.on_chip_bytes, mode_, threads)
-            text, flags_hold = _tilelang(legal.func, op, target, scheduled=mode_ != SIMT)
+            text, launch, flags_hold = _tilelang(legal.func, op, target, scheduled=mode_ != SIMT)
         except Refused as refused:
             line, statement = _source(refused.statement)
             raise LoweringError(op, target.name, "emit", str(refused), statement, line) from refused
@@ -97,16 +106,16 @@ def _in_mode(func: Any, target: Target, op: str, mode_: str) -> Text | str:
                 return _NO_FLAGS
             faults = lint.faults(text)
             if not faults:
-                return Text(_name(text), text, legal.threads, legal.ub_bytes, legal.stages, tuple(legal.regions),
-                            tuple(legal.spilled))
+                return Text(_name(text), text, launch, legal.threads, legal.ub_bytes, legal.stages,
+                            tuple(legal.regions), tuple(legal.spilled))
             fewer, why = lint.group_sizes(text), f"{faults[0]} (a fault of TileLang)"
         tried.add(legal.threads)
         candidates += [n for n in (*fewer, WARP) if n >= WARP and n not in tried and n not in candidates]
     return why
 
 
-def _tilelang(func: Any, op: str, target: Target, scheduled: bool) -> tuple[str, bool]:
-    """(text, do its flags order the pipes). Where one pipe does all, there is nothing to be ``scheduled``."""
+def _tilelang(func: Any, op: str, target: Target, scheduled: bool) -> tuple[str, Launch, bool]:
+    """(text, its launch, do its flags order the pipes). Where one pipe does all, nothing is to be ``scheduled``."""
     from tilelang import tvm
     from tilelang.engine.lower import lower
 
@@ -118,13 +127,21 @@ def _tilelang(func: Any, op: str, target: Target, scheduled: bool) -> tuple[str,
         passes = config if scheduled else {**config, **_UNSCHEDULED}
         try:
             with _told() as told, chip, tvm.transform.PassContext(opt_level=3, config=passes):
-                text = str(lower(func, target=chip, enable_device_compile=False).kernel_source)
+                made = lower(func, target=chip, enable_device_compile=False)
+                text = str(made.kernel_source)
             if config or not lint.needs_scalars(text):
-                return text, not any(map(_BAD_FLAGS.search, told))
+                return text, _launch(made.device_mod), not any(map(_BAD_FLAGS.search, told))
         except Exception as error:   # TVM raises its own types; the reader needs the kernel's name and the reason
             if _NO_VECTOR_TYPE not in str(error) or config:
                 raise LoweringError(op, target.name, "emit", _reason(error)) from error
     raise AssertionError("every configuration returns or raises")
+
+
+def _launch(module: Any) -> Launch:
+    """As TileLang's own launcher reads it: one grid dimension, and UB that the launch asks for."""
+    (function,) = module.functions.values()
+    blocks = function.attrs["thread_extent"]["blockIdx.x"]
+    return Launch(int(blocks), int(function.attrs.get("dyn_shared_memory_buf", 0)))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The ``npuir`` backend: emit HIVM, compile it with bishengir-compile, run it in the emulator or on the device.
 
 Files of a compiled kernel: ``final.mlir`` (the vendor's final IR, to read), ``final.generic.mlir`` (the same in
-generic form, which the emulator runs), ``kernel.o`` (the binary, only where CANN's hivmc is on PATH) and
-``compiled.json`` (compiler, UB bytes, library calls, whether it is double-buffered and linked).
+generic form, which the emulator runs), ``kernel.o`` (the device binary, only where CANN's hivmc is on PATH and takes
+the final IR) and ``compiled.json`` (compilers, UB bytes, library calls, whether it is double-buffered and linked).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monotile.compat.errors import LoweringError, ToolchainMissing, UnsupportedOnTarget
+from monotile.compat import versions
+from monotile.compat.errors import LoweringError, UnsupportedOnTarget
 from monotile.targets.backend import Source, signature
 from monotile.targets.emulation import emulator_mode, flat_memory
-from monotile.targets.npuir import abi, toolchain
+from monotile.targets.npuir import abi, device, toolchain
 from monotile.targets.spec import Target
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class NpuirBackend:
         return (f"--target={target.chip}", *toolchain.COMMON_FLAGS, toolchain.MULTI_BUFFER)
 
     def tool_versions(self) -> tuple[str, ...]:
-        return (f"{toolchain.DISTRIBUTION} {toolchain.version()}",)
+        found = {toolchain.hivmc_version(generation) for generation in ("c220", "c310")} - {None}
+        binaries = (*sorted(map(str, found)), f"CANN {versions.cann()}") if found else ()
+        return (f"{toolchain.DISTRIBUTION} {toolchain.version()}", *binaries)
 
     def compile(self, source: Source, target: Target, directory: Path, op: str) -> None:
         compiled = toolchain.compile_to_final(source.text, target.chip, target.generation, op)
@@ -51,6 +54,8 @@ class NpuirBackend:
             "library_calls": list(compiled.calls),
             "double_buffered": compiled.multi_buffered,
             "linked": compiled.linked,
+            "hivmc": toolchain.hivmc_version(target.generation),
+            "hivmc_refused": compiled.refused,
         }
         (directory / FINAL).write_text(compiled.final_ir)
         (directory / GENERIC).write_text(compiled.generic_ir)
@@ -72,7 +77,8 @@ class NpuirBackend:
     def load(self, source: Source, target: Target, directory: Path, executor: str,
              op: str) -> Callable[[Sequence[torch.Tensor]], None]:
         if executor == "device":
-            return self._on_device(target, directory)
+            code = device.binary(source, target, directory / BINARY, op)
+            return device.runner(source, target, code, (directory / FINAL).read_text(), op)
         if target.generation != "c220":
             raise UnsupportedOnTarget(f"{op}: the AscendNPU-IR emulator has the vector library of 910B and 910_93xx "
                                       f"only; {target.name} is compiled and not executed here")
@@ -83,13 +89,6 @@ class NpuirBackend:
             program.run(arguments, blocks=target.vector_cores, checked=emulator_mode() == "checked")
 
         return run
-
-    def _on_device(self, target: Target, directory: Path) -> Callable[[Sequence[torch.Tensor]], None]:
-        if not (directory / BINARY).exists():
-            raise ToolchainMissing("a binary for the NPU needs CANN's hivmc, which bishengir-compile looks for on "
-                                   "PATH; install CANN and source its set_env.sh, or set KERNEL_EXECUTOR=emulator")
-        raise UnsupportedOnTarget(f"launching AscendNPU-IR binaries on {target.name} is not built yet; "
-                                  "set KERNEL_EXECUTOR=emulator and use CPU tensors")
 
 
 def _program(directory: Path, target: Target, op: str) -> Any:

@@ -2,7 +2,7 @@
 
 bishengir-compile (PyPI ``ascendnpu-ir``) plans UB, inserts synchronisation and turns vector operations into library
 calls; it ends by calling the closed ``hivmc``, which CANN ships and makes the binary. Without ``hivmc`` its last
-intermediate file, the *final IR*, is what we have, and what the emulator runs.
+intermediate file, the *final IR*, is what we have, and what the emulator runs. No binary made so has run on an NPU yet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from monotile.compat.errors import LoweringError, ToolchainMissing
 DISTRIBUTION = "ascendnpu-ir"
 FINAL_IR = "module.hivm.opt.mlir"
 _TIMEOUT_S = 300
+# bishengir-compile's own lines around what hivmc said
+_NOT_THE_REASON = ("External hivmc", "Cannot find hivmc", "Executing:", "Failed to run", "Failed to detect")
 
 # Auto-multi-buffer overlaps a turn's loads with the work of the turn before; it needs room for a second set of tiles.
 MULTI_BUFFER = "--enable-auto-multi-buffer=true"
@@ -37,6 +40,7 @@ class Compiled:
     multi_buffered: bool
     linked: bool            # every call was found in the vector library
     binary: bytes | None    # with hivmc on PATH
+    refused: str | None     # what hivmc said, where it made no binary
 
 
 def _root() -> Path:
@@ -55,6 +59,29 @@ def version() -> str:
 def _program(name: str, generation: str) -> Path:
     """``generation``: ``c220`` (910B, 910_93xx) or ``c310`` (950), which has its own build of the tools."""
     return _root() / "bin" / (name + ("-a5" if generation == "c310" else ""))
+
+
+def hivmc_name(generation: str) -> str:
+    """The program that bishengir-compile of this generation calls for the binary."""
+    return "hivmc-a5" if generation == "c310" else "hivmc"
+
+
+def hivmc_version(generation: str) -> str | None:
+    """What hivmc calls itself (``hivmc 1.2.3 (commit date)``), or None where it is not on PATH."""
+    path = shutil.which(hivmc_name(generation))
+    return None if path is None else _version_of(path)
+
+
+@functools.cache
+def _version_of(path: str) -> str:
+    """Its first line, or its size where it does not tell: caches are keyed by this."""
+    try:
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        told = ""
+    name = Path(path).name
+    found = next((line.strip() for line in told.splitlines() if re.match(r"\s*hivmc\S* \d", line)), None)
+    return found or f"{name} of {Path(path).stat().st_size} bytes"
 
 
 @functools.cache
@@ -93,9 +120,7 @@ def _attempt(text: str, chip: str, generation: str, op: str, multi_buffer: bool)
         folder = Path(scratch)
         source, output = folder / "kernel.mlir", folder / "kernel.o"
         source.write_text(text)
-        flags = [*COMMON_FLAGS, *([MULTI_BUFFER] if multi_buffer else [])]
-        done = _run([str(_program("bishengir-compile", generation)), str(source), f"--target={chip}", *flags,
-                     f"--save-temps={folder}", "-o", str(output)], op, chip)
+        done = _run(command(source, output, chip, generation, multi_buffer), op, chip)
         final = folder / FINAL_IR
         if not final.exists():
             raise LoweringError(op=op, target=chip, stage="accept", reason=_first_error(done.stderr))
@@ -105,7 +130,17 @@ def _attempt(text: str, chip: str, generation: str, op: str, multi_buffer: bool)
         if generic.returncode:
             raise LoweringError(op=op, target=chip, stage="accept", reason=_first_error(generic.stderr))
         binary = output.read_bytes() if done.returncode == 0 and output.exists() else None
-        return Compiled(final_ir, generic.stdout, calls, multi_buffer, library_entries(generation) is not None, binary)
+        refused = None
+        if not binary and shutil.which(hivmc_name(generation)):
+            refused = _first_error(done.stderr)
+        return Compiled(final_ir, generic.stdout, calls, multi_buffer, library_entries(generation) is not None,
+                        binary or None, refused)
+
+
+def command(source: Path, output: Path, chip: str, generation: str, multi_buffer: bool) -> list[str]:
+    """The command line that compiles a module; the final IR is left in the source's folder."""
+    return [str(_program("bishengir-compile", generation)), str(source), f"--target={chip}", *COMMON_FLAGS,
+            *([MULTI_BUFFER] if multi_buffer else []), f"--save-temps={source.parent}", "-o", str(output)]
 
 
 def _run(command: list[str], op: str, chip: str) -> subprocess.CompletedProcess[str]:
@@ -120,7 +155,7 @@ def _run(command: list[str], op: str, chip: str) -> subprocess.CompletedProcess[
 
 def _first_error(stderr: str) -> str:
     for line in stderr.splitlines():
-        if "error" in line.lower() and "hivmc" not in line and "Failed to run" not in line:
+        if "error" in line.lower() and not any(words in line for words in _NOT_THE_REASON):
             return re.sub(r'loc\("[^"]*/([^"/]+)":', r'loc("\1":', line.strip())[:400]
     return (stderr.strip().splitlines() or ["the compiler wrote no final IR and no message"])[-1][:400]
 

@@ -312,11 +312,13 @@ def test_missing_barriers_are_caught(mode: str, barrier: str, words: str, tmp_pa
 
 # ---------------------------------------------------------------------- compilers
 def test_bisheng_builds_for_the_950_and_nothing_else() -> None:
-    line = bisheng.command("bisheng", Path("k.cpp"), Path("k.so"), ASCEND_950, [Path("inc")])
-    assert line == ["bisheng", "-x", "asc", "-O2", "-fPIC", "-std=c++20", "-mllvm", "-cce-aicore-dcpreload-args=false",
-                    "--npu-arch=dav-3510", "-shared", "-Iinc", "k.cpp", "-o", "k.so"]
+    compiles, links = bisheng.commands("bisheng", "ld.lld", Path("k.cpp"), Path("k.aibin"), ASCEND_950, [Path("inc")])
+    assert compiles == ["bisheng", "-x", "asc", "-O2", "-fPIC", "-std=c++20", "-mllvm",
+                        "-cce-aicore-dcpreload-args=false", "--npu-arch=dav-3510", "-Iinc", "--cce-aicore-only",
+                        "k.cpp", "-o", "k.rel.o"]
+    assert links == ["ld.lld", "-m", "aicorelinux", "-Ttext", "0", "--no-mmap-output-file", "k.rel.o", "-o", "k.aibin"]
     with pytest.raises(KeyError):
-        bisheng.command("bisheng", Path("k.cpp"), Path("k.so"), ASCEND_910B, [])
+        bisheng.commands("bisheng", "ld.lld", Path("k.cpp"), Path("k.aibin"), ASCEND_910B, [])
 
 
 def test_a_compiler_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,15 +331,27 @@ def test_a_compiler_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_bisheng_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in that records its arguments, and one that refuses."""
-    fake = tmp_path / "bisheng"
+    fake, link = tmp_path / "bisheng", tmp_path / "ld.lld"
     fake.write_text('#!/bin/sh\nfor last; do :; done\necho "$@" > "$last"\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert bisheng.accept(tmp_path / "k.cpp", tmp_path / "k.so", ASCEND_950, "test.case")
-    assert "--npu-arch=dav-3510" in (tmp_path / "k.so").read_text()
+    monkeypatch.setattr(bisheng, "linker", lambda: None)
+    with pytest.raises(ToolchainMissing, match=r"bisheng is installed without CANN's ld\.lld"):
+        bisheng.build(tmp_path / "k.cpp", tmp_path / "k.aibin", ASCEND_950, "test.case")
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    link.write_text('#!/bin/sh\nwhile [ "$1" != --no-mmap-output-file ]; do shift; done\ncp "$2" "$4"\n')
+    link.chmod(0o755)
+    assert bisheng.linker() == str(link)
+    assert bisheng.build(tmp_path / "k.cpp", tmp_path / "k.aibin", ASCEND_950, "test.case")
+    assert "--npu-arch=dav-3510" in (tmp_path / "k.aibin").read_text()
+    assert not (tmp_path / "k.rel.o").exists()
+    link.write_text('#!/bin/sh\necho "ld.lld: error: undefined symbol: f" >&2\nexit 1\n')
+    with pytest.raises(LoweringError, match=r"link failed: ld\.lld: ld\.lld: error: undefined symbol: f"):
+        bisheng.build(tmp_path / "k.cpp", tmp_path / "k.aibin", ASCEND_950, "test.case")
     fake.write_text('#!/bin/sh\necho "k.cpp:3: error: no such type" >&2\nexit 1\n')
-    with pytest.raises(LoweringError, match=r"bisheng: k\.cpp:3: error: no such type"):
-        bisheng.accept(tmp_path / "k.cpp", tmp_path / "k.so", ASCEND_950, "test.case")
+    with pytest.raises(LoweringError, match=r"accept failed: bisheng: k\.cpp:3: error: no such type"):
+        bisheng.build(tmp_path / "k.cpp", tmp_path / "k.aibin", ASCEND_950, "test.case")
 
 
 def written_twice() -> Any:

@@ -59,6 +59,7 @@ class Parameter:
 
     name: str
     is_tensor: bool
+    kind: str = ""   # of a number, as the text writes it: int32_t
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def parameters(text: str) -> list[Parameter]:
     found = _ENTRY.search(text)
     assert found is not None
     pieces = [p.strip() for p in found.group(2).split(",") if p.strip()]
-    return [Parameter(p.rsplit(None, 1)[1].lstrip("*"), "*" in p) for p in pieces]
+    return [Parameter(p.rsplit(None, 1)[1].lstrip("*"), "*" in p, "" if "*" in p else p.rsplit(None, 1)[0])
+            for p in pieces]
 
 
 @functools.cache
