@@ -287,8 +287,8 @@ def main() -> int:
     else:
         parser.error("torch sees no CUDA GPU: run this on one, or use --compile")
     now = datetime.datetime.now(datetime.timezone.utc)
-    result = {"date": now.isoformat(timespec="seconds"), "device": device, "target": "cuda-sm90", "repeats": options.repeats,
-              "torch": torch.__version__, "cuda": torch.version.cuda, "tilelang": versions.tilelang(),
+    result = {"date": now.isoformat(timespec="seconds"), "device": device, "target": "cuda-sm90",
+              "repeats": options.repeats, "torch": torch.__version__, "cuda": torch.version.cuda, "tilelang": versions.tilelang(),
               "nvcc": versions.nvcc(), "tile_kernels": versions.package("tile-kernels"), **result}
     path = options.json or Path(__file__).with_name("results") / f"{now:%Y-%m-%d-%H%M%S}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
