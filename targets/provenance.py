@@ -21,15 +21,19 @@ def digest(modules: Iterable[str]) -> str:
     while waiting:
         name = waiting.pop()
         path = _file(name)
-        if name in found or path is None or any(_within(name, other) for other in _NOT_FOLLOWED):
+        # a package's __init__ only names its family
+        if name in found or path is None or path.name == "__init__.py" or _is_left_out(name):
             continue
         found[name] = path.read_bytes()
-        if path.name != "__init__.py":   # a package imports all of its family
-            waiting += _imports(found[name])
+        waiting += _imports(found[name])
     told = hashlib.sha256()
     for name in sorted(found):
         told.update(f"{name} {len(found[name])}:".encode() + found[name])
     return told.hexdigest()[:16]
+
+
+def _is_left_out(name: str) -> bool:
+    return any(_within(name, other) for other in _NOT_FOLLOWED)
 
 
 def _within(name: str, package: str) -> bool:
