@@ -132,7 +132,7 @@ def _why_not(folder: Path, known: Iterable[Mapping[str, Any]], op: str, params: 
 
 
 def _written(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in values.items()) or "no parameters"
+    return ", ".join(f"{key}={value}" for key, value in sorted(values.items())) or "no parameters"
 
 
 @functools.lru_cache(maxsize=8)
