@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,18 +25,41 @@ def find(name: str) -> Kernel:
     raise ValueError(f"there is no kernel {name!r}; monotile ops lists them")
 
 
-def values(settings: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` as Python has them; what is no literal is text. Raises ValueError."""
-    made = {}
+def values(kernel: Kernel, settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(parameters, numbers of the tiling) of ``key=value`` texts, of the types that the kernel declares.
+
+    Raises ValueError for a key that it does not have, a key that is given twice, and a value of another type.
+    """
+    declared = inspect.signature(kernel.builder).parameters
+    params: dict[str, Any] = {}
+    tiling: dict[str, Any] = {}
     for each in settings:
-        key, equals, value = each.partition("=")
-        if not equals or not key:
+        key, equals, text = (part.strip() for part in each.partition("="))
+        if not equals or not key or not text:
             raise ValueError(f"--set takes key=value, got {each!r}")
+        if key in params or key in tiling:
+            raise ValueError(f"--set {key} is given twice")
+        if key in kernel.params:
+            params[key] = _typed(key, text, declared[key].annotation)
+        elif key in kernel.tiling:
+            tiling[key] = _typed(key, text, type(kernel.tiling[key]))
+        else:
+            raise ValueError(f"{kernel.op} has no {key!r}; its parameters are {', '.join(kernel.params)}, its tiling "
+                             f"has {', '.join(kernel.tiling)}")
+    return params, tiling
+
+
+def _typed(key: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"--set {key} must be true or false, got {text!r}")
+        return text.lower() == "true"
+    if kind in (int, float):
         try:
-            made[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            made[key] = value
-    return made
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"--set {key} must be a {'whole ' if kind is int else ''}number, got {text!r}") from None
+    return text
 
 
 def asked(names: Sequence[str] | None = None) -> Iterator[tuple[Kernel, dict[str, Any]]]:
@@ -59,15 +82,15 @@ def asked(names: Sequence[str] | None = None) -> Iterator[tuple[Kernel, dict[str
 
 
 def parameters(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a case that launches the kernel, with what was given in their place. Raises ValueError."""
-    unknown = [key for key in given if key not in kernel.params]
-    if unknown:
-        raise ValueError(f"{kernel.op} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.params)}, and "
-                         f"the tiling {', '.join(kernel.tiling)}")
+    """The parameters of the first case that launches the kernel, with what was given in their place.
+
+    Raises ValueError, naming what is missing, for a kernel that no case launches.
+    """
     missing = [key for key in kernel.params if key not in given]
     if not missing:
         return {key: given[key] for key in kernel.params}
     for candidate, params in asked():
         if candidate is kernel:
             return {**params, **given}
-    raise ValueError(f"{kernel.op} needs {', '.join(missing)}: add " + " ".join(f"--set {key}=..." for key in missing))
+    raise ValueError(f"no case launches {kernel.op}, so that it needs {', '.join(missing)}: add "
+                     + " ".join(f"--set {key}=..." for key in missing))

@@ -30,23 +30,24 @@ def _run(options: argparse.Namespace) -> int:
     from monotile.targets.spec import target as find_target
 
     kernel = kernel_options.find(options.kernel)
-    given = kernel_options.values(options.set)
-    tiling = {key: value for key, value in given.items() if key in kernel.tiling and key not in kernel.params}
-    params = kernel_options.parameters(kernel, {key: value for key, value in given.items() if key not in tiling})
+    given, tiling = kernel_options.values(kernel, options.set)
+    params = kernel_options.parameters(kernel, given)
     target = find_target(options.target)
     tile = kernel.tile_for(target, params)
     artifact = lowered(kernel, params, target, options.backend, tile.replace(**tiling) if tiling else tile)
-    text = artifact.text
+    text, compiled = artifact.text, {}
     if options.final:
         if artifact.backend != "npuir":
             raise ValueError(f"--final prints the final IR of AscendNPU-IR; {target} was lowered through "
                              f"{artifact.backend}")
         artifact = compile_artifact(artifact)
         assert artifact.directory is not None
-        text = (artifact.directory / "final.mlir").read_text()
+        text = (artifact.directory / "final.mlir").read_text(encoding="utf-8")
+        compiled = {"compiled": json.loads((artifact.directory / "compiled.json").read_text(encoding="utf-8"))}
     about = {"kernel": kernel.op, "target": target.name, "backend": artifact.backend, "parameters": params,
              "tiling": dict(artifact.tile), "on_chip_bytes": kernel.live_bytes(artifact.tile, params),
-             "lowered_in_s": round(artifact.lower_seconds, 2), **backend(artifact.backend).explain(artifact.source)}
+             "lowered_in_s": round(artifact.lower_seconds, 2), **backend(artifact.backend).explain(artifact.source),
+             **compiled}
     if options.json:
         print(json.dumps({**about, "text": text}, indent=1))
     elif options.explain:

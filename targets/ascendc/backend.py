@@ -71,6 +71,10 @@ class AscendcBackend:
             return self._on_device(source, target, directory, op)
         from monotile.targets.ascendc.emulator.host import Program
 
+        if not (directory / f"{emulator_mode()}.so").exists():   # only where it was compiled ahead of time
+            raise ToolchainMissing(f"{directory} has no {emulator_mode()}.so, the emulator's build of {op} for "
+                                   f"MONOTILE_EMULATOR={emulator_mode()}: set the mode that it was compiled in, or "
+                                   "compile it again in this one")
         program = Program(directory, source.text, op)
         names = [t.name for t in source.tensors]
 

@@ -8,7 +8,6 @@ there for a cached cubin too), and a call needs a GPU. Files of a compiled kerne
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -53,8 +52,9 @@ class CudaBackend:
         return "nvcc" if (directory / CUBIN).exists() else None
 
     def explain(self, source: Source) -> dict[str, Any]:
-        bounds = re.search(r"__launch_bounds__\((\d+)", source.text)
-        return {"threads": int(bounds.group(1)) if bounds else None}
+        launch = launch_of(source.text)
+        x, y, z = launch.block
+        return {"threads": x * y * z, "dynamic_shared_bytes": launch.shared_bytes, "grid": list(launch.grid)}
 
     def load(self, source: Source, target: Target, directory: Path, executor: str, op: str) -> Runner:
         return _Kernel(source, target, directory, op)
