@@ -288,8 +288,9 @@ def main() -> int:
         parser.error("torch sees no CUDA GPU: run this on one, or use --compile")
     now = datetime.datetime.now(datetime.timezone.utc)
     result = {"date": now.isoformat(timespec="seconds"), "device": device, "target": "cuda-sm90",
-              "repeats": options.repeats, "torch": torch.__version__, "cuda": torch.version.cuda, "tilelang": versions.tilelang(),
-              "nvcc": versions.nvcc(), "tile_kernels": versions.package("tile-kernels"), **result}
+              "repeats": options.repeats, "torch": torch.__version__, "cuda": torch.version.cuda,
+              "tilelang": versions.tilelang(), "nvcc": versions.nvcc(),
+              "tile_kernels": versions.package("tile-kernels"), **result}
     path = options.json or Path(__file__).with_name("results") / f"{now:%Y-%m-%d-%H%M%S}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, default=str))

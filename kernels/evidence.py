@@ -24,6 +24,7 @@ from monotile.targets.build import Artifact
 from monotile.targets.spec import TARGETS
 
 LOWERS, ACCEPTED, EQUAL, RAN, MEASURED = 1, 2, 3, 4, 5
+NOT_RUN = "none"
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, GOLDEN, FIGURES, PAGE = (ROOT / part for part in (
     "tests/evidence", "tests/golden", "benchmarks/measured", "docs/support.md"))
@@ -38,7 +39,7 @@ class Record:
     op: str
     target: str
     backend: str
-    executor: str
+    executor: str               # or "none": it was built and not run
     cases: int                  # that were equal to the oracle and to the recorded GPU
     accepted: str | None        # the vendor's compiler that took every kernel, if one did
     source: str                 # digest of the op's source and its oracle
@@ -88,7 +89,8 @@ class Recorder:
             if op in self._failed or not compilers:
                 continue
             accepted = compilers.pop() if len(compilers) == 1 else None
-            made.append(Record(op, target, backend, executor, len(seen), accepted, digest(op)))
+            equal = 0 if executor == NOT_RUN else len(seen)
+            made.append(Record(op, target, backend, executor, equal, accepted, digest(op)))
         return made
 
     def write(self, folder: Path) -> None:
@@ -97,6 +99,8 @@ class Recorder:
             path = folder / f"{record.target}-{record.backend}.json"
             folder.mkdir(parents=True, exist_ok=True)
             known = {each.op: each for each in _read(path)} if path.exists() else {}
+            if record.executor == NOT_RUN and record.op in known and known[record.op].executor != NOT_RUN:
+                continue
             known[record.op] = record
             path.write_text(json.dumps([asdict(known[op]) for op in sorted(known)], indent=1) + "\n", encoding="utf-8")
 
@@ -132,8 +136,7 @@ def _figures() -> set[tuple[str, str]]:
     found = set()
     for path in sorted(FIGURES.glob("*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
-        found |= {(op, told["target"]) for row in told["rows"] if "microseconds" in row and not row["wrong"]
-                  for op in row["ops"]}
+        found |= {(row["op"], told["target"]) for row in told["rows"] if "microseconds" in row and not row["wrong"]}
     return found
 
 
@@ -141,7 +144,7 @@ def levels(folder: Path = FOLDER) -> dict[tuple[str, str, str], set[int]]:
     """The levels of every (op, target, backend) that there is evidence of."""
     found: dict[tuple[str, str, str], set[int]] = {}
     for record in records(folder):
-        reached = {LOWERS, EQUAL}
+        reached = {LOWERS, EQUAL} if record.cases else {LOWERS}
         if record.accepted:
             reached.add(ACCEPTED)
         found[record.op, record.target, record.backend] = reached

@@ -67,7 +67,7 @@ class NpuirBackend:
 
     def accepted(self, directory: Path) -> str | None:
         told = json.loads((directory / REPORT).read_text())
-        return str(told["compiler"]) if told["linked"] or not told["library_calls"] else None
+        return str(told["compiler"]) + ("" if told["linked"] else ", not linked")   # refusals have no files
 
     def explain(self, source: Source) -> dict[str, Any]:
         """How often each operation is written, loops aside."""

@@ -3,12 +3,14 @@
 import dataclasses
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tilelang import tvm
 
+from monotile import evidence
 from monotile.targets.build import Artifact
 from monotile.targets.kernel import find_kernel, kernels
 from monotile.targets.launch import ahead_of_time
@@ -31,12 +33,16 @@ def built(case: Case, chip: Target, backend: str, compiled: bool) -> tuple[Artif
 
 @pytest.mark.parametrize("chip,backend", PAIRS, ids=lambda v: str(v))
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_built(name: str, chip: Target, backend: str) -> None:
+def test_it_is_built(name: str, chip: Target, backend: str, record_property: Callable[[str, object], None]) -> None:
     """By nvcc, by bishengir-compile, and for AscendC by the emulator's C++ compiler (and by bisheng where it is)."""
     if backend == "cuda" and shutil.which("nvcc") is None:
         pytest.skip("no nvcc here: nothing is said of CUDA")
-    for artifact in built(CASES[name], chip, backend, compiled=True):
+    record_property("op", CASES[name].op)
+    artifacts = built(CASES[name], chip, backend, compiled=True)
+    for artifact in artifacts:
         assert artifact.directory is not None and any(artifact.directory.iterdir())
+    record_property("evidence", (CASES[name].op, chip.name, backend, evidence.NOT_RUN, evidence.compiler_of(artifacts),
+                                 len(artifacts)))
 
 
 def test_no_kernel_is_left_out() -> None:
