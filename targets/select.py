@@ -246,5 +246,8 @@ def chip_here() -> Target | None:
 def _cuda_capability(index: int | None) -> tuple[int, int]:
     import torch
 
+    if not torch.cuda.is_available():
+        raise ToolchainMissing(f"target cuda needs a GPU and a torch that is built for it; torch {torch.__version__} "
+                               "finds none here")
     major, minor = torch.cuda.get_device_capability(index)
     return int(major), int(minor)

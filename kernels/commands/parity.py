@@ -60,6 +60,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     found = report.compare(bundle.load(options.got), bundle.load(options.want), cases(_names(options.ops)))
     if options.report is not None:
+        options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(report.page(found), encoding="utf-8")
     print(json.dumps(report.as_json(found), indent=1) if options.json else report.text(found))
     return 0 if found.holds else 1

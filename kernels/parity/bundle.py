@@ -7,6 +7,7 @@ executor, versions), each case's hash, the version of the tolerance table, and t
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -55,8 +56,7 @@ def record(cases: Sequence[Case], progress: Callable[[int, str], None] | None = 
     """Run the cases under the current selection. Raises what the ops raise."""
     from monotile.targets.select import default_device, resolve
 
-    device = default_device()
-    chosen = resolve(torch.empty(0, device=device))
+    chosen, device = resolve(), default_device()
     results = {}
     for number, case in enumerate(cases):
         if progress is not None:
@@ -114,25 +114,42 @@ def load(path: Path) -> Bundle:
             metadata = (opened.metadata() or {}).get(_KEY)
             if metadata is None:
                 raise BundleError(f"{file} is no parity bundle: its metadata has no entry {_KEY!r}")
-            about: dict[str, Any] = json.loads(metadata)
             for name in opened.keys():  # noqa: SIM118  (no dict)
                 case, _, output = name.rpartition("/")
                 results.setdefault(case, {})[output] = opened.get_tensor(name)
     except SafetensorError as error:
         raise BundleError(f"{file} is no safetensors file: {error}") from error
-    if about.get("format") != FORMAT:
-        raise BundleError(f"{file} has format {about.get('format')}, this version reads {FORMAT}")
-    hashes = about.pop("cases")
+    about, hashes = _told(metadata, file)
     if set(hashes) != set(results):
         raise BundleError(f"{file} names other cases than it holds")
-    return Bundle(About(**about), hashes, results)
+    return Bundle(about, hashes, results)
+
+
+def _told(metadata: str, file: Path) -> tuple[About, dict[str, str]]:
+    """What a file's metadata says: where it comes from, and hashes by case."""
+    try:
+        told: Any = json.loads(metadata)
+    except json.JSONDecodeError as error:
+        raise BundleError(f"{file} is no parity bundle: its metadata is no JSON: {error}") from error
+    found = told.get("format") if isinstance(told, dict) else None
+    if found != FORMAT:
+        raise BundleError(f"{file} has format {found}, this version reads {FORMAT}")
+    known = {"cases"} | {each.name for each in dataclasses.fields(About)}
+    need = {"cases"} | {each.name for each in dataclasses.fields(About)
+                        if each.default is each.default_factory is dataclasses.MISSING}
+    if not need <= set(told) <= known or not isinstance(told["cases"], dict):
+        raise BundleError(f"{file} is no parity bundle: its metadata must have {', '.join(sorted(need))}, "
+                          f"it has {', '.join(sorted(told))}")
+    hashes = told.pop("cases")
+    return About(**told), hashes
 
 
 def _file(path: Path) -> Path:
     if path.is_dir():
         found = sorted(path.glob("*.safetensors"))
         if len(found) != 1:
-            raise BundleError(f"{path} holds {len(found)} bundles; name one")
+            raise BundleError(f"{path} holds {len(found)} bundles; "
+                              + ("name one" if found else "monotile parity record writes one"))
         return found[0]
     if not path.is_file():
         raise BundleError(f"there is no bundle {path}; monotile parity record writes one")

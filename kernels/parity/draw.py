@@ -53,8 +53,10 @@ class Draw:
         return torch.from_numpy(((np.asarray(total) * 2.0**-24 - 2.0) * 1.75).astype(np.float32))
 
     def powers(self, low: int, high: int, shape: Shape) -> torch.Tensor:
-        """float32, powers of two with exponents in [low, high)."""
-        return torch.ldexp(torch.ones(tuple(shape)), self.integers(low, high, shape).int())
+        """float32, powers of two with exponents in [low, high), none subnormal: written as bits, not by pow."""
+        if low < -126 or high > 128:
+            raise ValueError(f"exponents must be in [-126, 128), got [{low}, {high})")
+        return ((self.integers(low, high, shape) + 127) << 23).int().view(torch.float32)
 
     def order(self, count: int) -> torch.Tensor:
         """int64: 0 to count - 1, shuffled."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from monotile.parity.bundle import About, Bundle, BundleError
-from monotile.parity.cases import Case
+from monotile.parity.cases import Case, ops
 from monotile.parity.difference import Difference, difference
-from monotile.parity.tolerances import bound
+from monotile.parity.tolerances import VERSION, bound
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,18 @@ class Comparison:
 def compare(got: Bundle, want: Bundle, cases: Sequence[Case]) -> Comparison:
     """Hold ``got`` against ``want``, case by case.
 
-    Raises BundleError where the two were recorded from different inputs, or under another table of tolerances.
+    Raises BundleError where the two were recorded from different inputs, or under another table of tolerances, and for
+    a bundle that has more than the cases: what is in a bundle is compared, or is refused by name.
     """
     if got.about.tolerances != want.about.tolerances:
         raise BundleError(f"one bundle knows version {got.about.tolerances} of the tolerances, the other "
                           f"{want.about.tolerances}; record them with one version of monotile")
+    if got.about.tolerances != VERSION:
+        raise BundleError(f"the bundles know version {got.about.tolerances} of the tolerances, this is {VERSION}; "
+                          "record them anew")
     chosen = {case.name: case for case in cases}
+    for each in (got, want):
+        _known(each, chosen)
     shared = [name for name in chosen if name in got.hashes and name in want.hashes]
     differing = [name for name in shared if got.hashes[name] != want.hashes[name]]
     if differing:
@@ -54,24 +60,53 @@ def compare(got: Bundle, want: Bundle, cases: Sequence[Case]) -> Comparison:
     if stale:
         raise BundleError("the bundles were recorded from other inputs than this version draws: " + ", ".join(stale))
     rows = [Row(chosen[name].op.name, name, output, difference(
-        got.results[name][output], want.results[name][output], bound(chosen[name].op.name),
+        got.results[name][output], want.results[name][output], bound(chosen[name].op.name, output),
         chosen[name].call.defined.get(output))) for name in shared for output in chosen[name].op.outputs]
     missing = [name for name in chosen if name not in shared]
     return Comparison(got.about, want.about, tuple(rows), tuple(missing))
+
+
+def _known(made: Bundle, chosen: Mapping[str, Case]) -> None:
+    """Refuse cases that this version has not, of the ops that are compared, and outputs that a case has not."""
+    compared = {case.op.name for case in chosen.values()}
+    strange = [name for name in made.hashes if name not in chosen
+               and (name.partition("[")[0] in compared or compared == set(ops()))]
+    if strange:
+        raise BundleError(f"the bundle of {made.about.device} has cases that this version has not: "
+                          + ", ".join(strange))
+    for name in (name for name in chosen if name in made.hashes):
+        found, has = made.results[name], chosen[name].op.outputs
+        if set(found) != set(has):
+            raise BundleError(f"the bundle of {made.about.device} has for {name} the outputs "
+                              f"{', '.join(sorted(found))}; the op has {', '.join(has)}")
 
 
 def _origin(about: About) -> str:
     return f"{about.device} ({about.target}, {about.backend}, {about.executor}, {about.recorded})"
 
 
-def _per_op(found: Comparison) -> list[tuple[str, int, str, int, int]]:
-    """(op, cases, worst error in ulp, elements, misses)."""
+@dataclass(frozen=True)
+class _Line:
+    """What is told of an op."""
+
+    op: str
+    cases: int
+    worst_ulp: str
+    elements: int
+    missed: int
+    bounds: str
+    holds: bool
+
+
+def _per_op(found: Comparison) -> list[_Line]:
     table = []
     for op in dict.fromkeys(row.op for row in found.rows):
         rows = [row for row in found.rows if row.op == op]
         worst = [row.difference.worst_ulp for row in rows if row.difference.worst_ulp is not None]
-        table.append((op, len({row.case for row in rows}), str(max(worst)) if worst else "-",
-                      sum(row.difference.elements for row in rows), sum(row.difference.missed for row in rows)))
+        bounds = dict.fromkeys(str(bound(op, row.output)) for row in rows)
+        table.append(_Line(op, len({row.case for row in rows}), str(max(worst)) if worst else "-",
+                           sum(row.difference.elements for row in rows), sum(row.difference.missed for row in rows),
+                           ", or ".join(bounds), all(row.difference.holds for row in rows)))
     return table
 
 
@@ -79,8 +114,8 @@ def text(found: Comparison) -> str:
     """A table per op, and the first elements that miss."""
     lines = [f"got  {_origin(found.got)}", f"want {_origin(found.want)}", "",
              f"{'op':44} {'cases':>5} {'worst ulp':>9} {'elements':>10} {'misses':>8}  bound"]
-    lines += [f"{op:44} {count:5} {worst:>9} {elements:10} {missed:8}  {bound(op)}"
-              for op, count, worst, elements, missed in _per_op(found)]
+    lines += [f"{line.op:44} {line.cases:5} {line.worst_ulp:>9} {line.elements:10} {line.missed:8}  {line.bounds}"
+              for line in _per_op(found)]
     for row in found.rows:
         if row.difference.holds:
             continue
@@ -113,9 +148,10 @@ def page(found: Comparison) -> str:
             f"<p>got <b>{html.escape(_origin(found.got))}</b><br>want <b>{html.escape(_origin(found.want))}</b></p>",
             "<table><tr><th>op<th class=n>cases<th class=n>worst ulp<th class=n>elements<th class=n>misses<th>bound"
             "</tr>"]
-    for op, count, worst, elements, missed in _per_op(found):
-        body.append(f"<tr{' class=miss' if missed else ''}>" + cell(op) + cell(count, True) + cell(worst, True)
-                    + cell(elements, True) + cell(missed, True) + cell(bound(op)) + "</tr>")
+    for line in _per_op(found):
+        body.append(f"<tr{'' if line.holds else ' class=miss'}>" + cell(line.op) + cell(line.cases, True)
+                    + cell(line.worst_ulp, True) + cell(line.elements, True) + cell(line.missed, True)
+                    + cell(line.bounds) + "</tr>")
     body.append("</table>")
     for row in found.rows:
         if row.difference.holds:

@@ -41,6 +41,7 @@ _CODES = Bound("one division and one product in float32, each rounded once, and 
 _MOVED = Bound("bytes are moved", bits=True)
 _INDICES = Bound("which index wins is defined for ties and NaN", bits=True)
 
+# By op, or by op/output where one output's bound is another.
 TOLERANCES: dict[str, Bound] = {
     "quant.per_token_cast": _CODES,
     "quant.per_token_cast_with_sf_only": _CODES,
@@ -58,8 +59,10 @@ TOLERANCES: dict[str, Bound] = {
 }
 
 
-def bound(op: str) -> Bound:
-    """The bound of an op's outputs. Raises ValueError for an op without one."""
+def bound(op: str, output: str = "") -> Bound:
+    """The bound of an op's outputs, or of one of them. Raises ValueError for an op without one."""
+    if f"{op}/{output}" in TOLERANCES:
+        return TOLERANCES[f"{op}/{output}"]
     if op not in TOLERANCES:
         raise ValueError(f"{op} has no tolerance; tolerances.py lists those that have")
     return TOLERANCES[op]
@@ -67,5 +70,8 @@ def bound(op: str) -> Bound:
 
 def table() -> str:
     """The table in Markdown, as docs/parity.md prints it."""
-    rows = [f"| `{op}` | {each} | {each.why} |" for op, each in TOLERANCES.items()]
+    def cell(value: object) -> str:
+        return str(value).replace("|", "\\|")
+
+    rows = [f"| `{op}` | {cell(each)} | {cell(each.why)} |" for op, each in TOLERANCES.items()]
     return "\n".join(["| op | bound | why |", "| --- | --- | --- |", *rows])

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bounds import bound
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import monotile
+from monotile.parity.difference import difference
+from monotile.parity.tolerances import bound
 from monotile.quant import scale_layout
 from monotile.quant.per_token_cast import GROUPS
 from monotile.reference.mhc import sinkhorn
@@ -115,18 +116,10 @@ def agree(op: str, got: torch.Tensor, want: torch.Tensor) -> None:
         return
     strides = [(a, b) for size, a, b in zip(got.shape, got.stride(), want.stride()) if size > 1]
     assert all(a == b for a, b in strides), f"strides {got.stride()}, not {want.stride()}"
-    limit = bound(op)
-    if not limit.exact:
-        torch.testing.assert_close(got.double(), want.double(), rtol=limit.rtol, atol=limit.atol, equal_nan=True)
-        return
-    width = got.element_size()
     # copied first: of a single element any strides are contiguous, and not all can be viewed as bytes
-    ours, theirs = (torch.empty(t.shape, dtype=t.dtype).copy_(t).view(-1).view(torch.uint8).view(-1, width)
-                    for t in (got, want))
-    differs = (ours != theirs).any(1).reshape(got.shape)
-    if got.dtype == torch.float32:
-        differs &= ~(got.isnan() & want.isnan())   # a NaN that was computed may have any payload
-    assert not differs.any(), f"{int(differs.sum())} of {got.numel()} differ, first at {differs.nonzero()[0].tolist()}"
+    ours, theirs = (torch.empty(t.shape, dtype=t.dtype).copy_(t) for t in (got, want))
+    found = difference(ours, theirs, bound(op))
+    assert found.holds, f"{found.missed} of {found.elements} differ, the first {found.first}"
 
 
 def rows_apart(draw: Draw, x: torch.Tensor, stride: int) -> torch.Tensor:
@@ -285,8 +278,7 @@ def expand_with_scales_call(draw: Draw, build: Build) -> None:
     got = monotile.moe.expand_to_fused_with_sf((to_device(x), to_device(sf)), build["group"], *map(to_device, maps),
                                                build["column_major"])
     for ours, theirs in zip(got, expand_to_fused.expand_to_fused_with_sf((x, sf), *maps, build["column_major"])):
-        agree("moe.expand_to_fused_with_sf", ours.view(torch.int32) if ours.dtype == torch.float32 else ours,
-              theirs.view(torch.int32) if theirs.dtype == torch.float32 else theirs)
+        agree("moe.expand_to_fused_with_sf", ours, theirs)
 
 
 # ---------------------------------------------------------------------- transpose
@@ -311,18 +303,13 @@ def _matrices(draw: Draw, build: Build, batches: int) -> torch.Tensor:
 def batched_transpose_call(draw: Draw, build: Build) -> None:
     x = _matrices(draw, build, draw.size("batches", 4))
     got, want = monotile.transpose.batched_transpose(to_device(x)), batched_transpose.batched_transpose(x)
-    agree("transpose.batched_transpose", _plain(got), _plain(want))
+    agree("transpose.batched_transpose", got, want)
 
 
 def transpose_call(draw: Draw, build: Build) -> None:
     x = _matrices(draw, build, 1)[0]
     got, want = monotile.transpose.transpose(to_device(x)), batched_transpose.batched_transpose(x)
-    agree("transpose.transpose", _plain(got), _plain(want))
-
-
-def _plain(x: torch.Tensor) -> torch.Tensor:
-    """The bits as integers: a moved NaN keeps its payload."""
-    return x.view(torch.int32) if x.dtype == torch.float32 else x
+    agree("transpose.transpose", got, want)
 
 
 # ---------------------------------------------------------------------- mhc

@@ -111,6 +111,68 @@ def test_files_that_are_no_bundles(made: Bundle, tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err.startswith("monotile: there is no bundle")
 
 
+def test_nothing_in_a_bundle_is_passed_over(made: Bundle) -> None:
+    more = dataclasses.replace(made, hashes={**made.hashes, "moe.topk_gate[tokens=2]": "1"},
+                               results={**made.results, "moe.topk_gate[tokens=2]": {"chosen": torch.zeros(1)}})
+    with pytest.raises(BundleError, match=r"cases that this version has not: moe\.topk_gate\[tokens=2\]"):
+        report.compare(more, made, cases(OPS))
+    assert report.compare(more, more, cases(["transpose.transpose"])).holds   # of an op that is not compared
+    with pytest.raises(BundleError, match="cases that this version has not"):
+        report.compare(more, more, cases())
+    name = cases(["transpose.transpose"])[1].name
+    for outputs in ({}, {**made.results[name], "more": torch.zeros(1)}):
+        other = dataclasses.replace(made, results={**made.results, name: outputs})
+        with pytest.raises(BundleError, match="the op has out"):
+            report.compare(made, other, cases(OPS))
+
+
+def test_bundles_of_an_older_table_are_refused(made: Bundle) -> None:
+    older = dataclasses.replace(made, about=dataclasses.replace(made.about, tolerances=0))
+    with pytest.raises(BundleError, match=r"know version 0 of the tolerances, this is 1; record them anew"):
+        report.compare(older, older, cases(OPS))
+
+
+@pytest.mark.parametrize("metadata,words", [
+    ("{", "its metadata is no JSON"), ("[]", "has format None"),
+    ('{"format": 2}', "has format 2, this version reads 1"),
+    ('{"format": 1}', "its metadata must have backend, cases, device"),
+    ('{"format": 1, "cases": [], "other": 1}', "its metadata must have"),
+])
+def test_metadata_of_another_kind(metadata: str, words: str, tmp_path: Path,
+                                  capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a/out": torch.zeros(1)}, str(tmp_path / "a.safetensors"), metadata={"monotile": metadata})
+    assert cli.main(["parity", "compare", str(tmp_path), str(tmp_path)]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_report_goes_into_a_new_folder(made: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle.save(made, tmp_path / "a.safetensors")
+    page = tmp_path / "new" / "folder" / "report.html"
+    assert cli.main(["parity", "compare", str(tmp_path), str(tmp_path), "--ops", OPS[0], "--report", str(page)]) == 0
+    assert "Parity holds" in page.read_text() and "parity holds" in capsys.readouterr().out
+
+
+def test_shapes_that_differ_are_a_miss_even_of_nothing(made: Bundle) -> None:
+    name = cases(["transpose.transpose"])[0].name
+    assert made.results[name]["out"].numel() == 0
+    other = dataclasses.replace(made, results={**made.results, name: {"out": torch.zeros(0, 1).bfloat16()}})
+    found = report.compare(other, made, cases(OPS))
+    assert not found.holds and "in place of" in report.text(found) and "<tr class=miss>" in report.page(found)
+
+
+def test_recording_without_a_gpu_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    from monotile.targets import select
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    select._cuda_capability.cache_clear()
+    out = tmp_path / "a.safetensors"
+    assert cli.main(["parity", "record", "--target", "cuda", "--ops", OPS[0], "--out", str(out)]) == 1
+    assert "target cuda needs a GPU" in capsys.readouterr().err and not out.exists()
+
+
 def test_the_page_escapes(made: Bundle) -> None:
     odd = dataclasses.replace(made, about=dataclasses.replace(made.about, device="<script>&"))
     page = report.page(report.compare(odd, made, cases(OPS)))

@@ -1,7 +1,9 @@
 """Two tensors under a bound."""
 
+import pytest
 import torch
 
+from monotile.parity import tolerances
 from monotile.parity.difference import Miss, difference
 from monotile.parity.tolerances import Bound
 
@@ -57,3 +59,16 @@ def test_shapes_and_dtypes() -> None:
     assert not found.holds and found.reason == "torch.float32 (2,) in place of torch.float32 (3,)"
     assert not difference(torch.zeros(2), torch.zeros(2).double(), NUMBERS).holds
     assert difference(torch.zeros(0, 4), torch.zeros(0, 4), BITS).holds
+
+
+def test_an_output_may_have_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tolerances, "TOLERANCES", {"a.op": BITS, "a.op/sf": CLOSE})
+    assert tolerances.bound("a.op") is tolerances.bound("a.op", "out") is BITS
+    assert tolerances.bound("a.op", "sf") is CLOSE
+    with pytest.raises(ValueError, match=r"a\.other has no tolerance"):
+        tolerances.bound("a.other", "sf")
+
+
+def test_the_table_keeps_its_columns() -> None:
+    for row in tolerances.table().splitlines():
+        assert row.replace("\\|", "").count("|") == 4, row

@@ -27,7 +27,7 @@ def golden() -> bundle.Bundle:
 
 def holds(case: Case, results: dict, what: str) -> None:   # type: ignore[type-arg]
     for output, want in golden().results[case.name].items():
-        found = difference(results[output], want, tolerances.bound(case.op.name), case.call.defined.get(output))
+        found = difference(results[output], want, tolerances.bound(case.op.name, output), case.call.defined.get(output))
         assert found.holds, f"{case.name} {output}: {what} {found}"
 
 
@@ -47,7 +47,7 @@ def test_this_target_computes_what_the_gpu_did(case: Case, record_property: Call
         results = case.run(monotile.default_device())
     holds(case, results, "this target and the H200 differ:")
     for output, want in case.expected().items():
-        found = difference(results[output], want, tolerances.bound(case.op.name), case.call.defined.get(output))
+        found = difference(results[output], want, tolerances.bound(case.op.name, output), case.call.defined.get(output))
         assert found.holds, f"{case.name} {output}: this target and the oracle differ: {found}"
     chosen = monotile.resolve(torch.empty(0, device=monotile.default_device()))
     record_property("evidence", (case.op.name, chosen.target.name, chosen.backend, chosen.executor,
