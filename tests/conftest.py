@@ -34,8 +34,8 @@ _recorder = evidence.Recorder()
 @pytest.hookimpl
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     told: dict[str, Any] = dict(report.user_properties)
-    if "op" in told and report.failed:
-        _recorder.failed(told["op"])
+    if "place" in told and report.failed:
+        _recorder.failed(*told["place"])
     elif "evidence" in told and report.when == "call" and report.passed:
         _recorder.passed(*told["evidence"])
 

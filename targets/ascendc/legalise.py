@@ -25,6 +25,8 @@ from monotile.targets.ascendc.tir import Refused, accesses, buffer_bytes, flat, 
 MODES = ("simd", "dma", "simt")
 STAGES = 2             # tiles in flight: the next load, this turn's work
 SCRATCH = 8 * 1024     # bytes that lowering takes later, for reductions across warps
+TILE_OPERATOR = "tl.tileop."
+TAKEN = ("copy", "fill", "reduce")
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Legal:
 
 def legalise(func: Any, cores: int, ub_limit: int, mode: str = "simd", threads: int | None = None) -> Legal:
     """Raises Refused, which names the statement, for what cannot be brought into this form."""
+    refuse_operators(func)
     launch = read_launch(func)
     for attempt in (mode, "dma") if mode == "simd" else (mode,):   # SIMD keeps more tiles in UB
         for stages in (STAGES, 1):
@@ -52,6 +55,21 @@ def legalise(func: Any, cores: int, ub_limit: int, mode: str = "simd", threads: 
     own = sum(buffer_bytes(b) for b in launch.block.alloc_buffers if not is_local(b))
     raise Refused(f"its buffers take {own} bytes of UB and {SCRATCH} are needed beside them, of {ub_limit}; choose a "
                   "smaller tile")
+
+
+def refuse_operators(func: Any) -> None:
+    """Raises Refused for a tile operator that no pass here prepares: T.gemm wants the cube unit's own memories."""
+    found = []
+
+    def visit(node: Any) -> None:   # what is raised in here would come out as another type
+        if isinstance(node, tirx.Evaluate) and isinstance(node.value, tirx.Call):
+            name = str(getattr(node.value.op, "name", ""))
+            if name.startswith(TILE_OPERATOR) and name.removeprefix(TILE_OPERATOR) not in TAKEN:
+                found.append((name.removeprefix(TILE_OPERATOR), node))
+
+    tirx.stmt_functor.post_order_visit(func.body, visit)
+    for name, node in found:
+        raise Refused(f"tile operator {name} is not lowered", node)
 
 
 def _attempt(func: Any, launch: Any, cores: int, room: int, mode: str, threads: int, stages: int) -> Legal | None:

@@ -199,6 +199,21 @@ def test_a_tile_that_ub_cannot_hold_is_refused() -> None:
         lowered(kernel)
 
 
+def test_operators_of_the_cube_unit_are_refused_by_name() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor[(64, 64), T.float16], y: T.Tensor[(64, 64), T.float32]):
+        with T.Kernel(1, threads=128) as block:
+            tile = T.alloc_shared((64, 64), T.float16)
+            product = T.alloc_fragment((64, 64), T.float32)
+            T.clear(product)
+            T.copy(x[block * 64, 0], tile)
+            T.gemm(tile, tile, product, transpose_B=True)
+            T.copy(product, y[block * 64, 0])
+
+    with pytest.raises(LoweringError, match=r"tile operator gemm is not lowered(.|\n)*T.gemm\(tile, tile, product"):
+        lowered(kernel)
+
+
 def test_unknown_modes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, "fast")
     with pytest.raises(ValueError, match="must be one of simd, dma, simt, got 'fast'"):

@@ -37,7 +37,7 @@ def test_it_is_built(name: str, chip: Target, backend: str, record_property: Cal
     """By nvcc, by bishengir-compile, and for AscendC by the emulator's C++ compiler (and by bisheng where it is)."""
     if backend == "cuda" and shutil.which("nvcc") is None:
         pytest.skip("no nvcc here: nothing is said of CUDA")
-    record_property("op", CASES[name].op)
+    record_property("place", (CASES[name].op, chip.name, backend))
     artifacts = built(CASES[name], chip, backend, compiled=True)
     for artifact in artifacts:
         assert artifact.directory is not None and any(artifact.directory.iterdir())
