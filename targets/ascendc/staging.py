@@ -1,6 +1,7 @@
 """Copies between global memory and registers go through UB, by DMA; loads that may be short are masked afterwards.
 
-A copy of one dtype between global memory and UB is DMA's own. One that ends in registers, or changes the dtype,
+A copy of one dtype between global memory and UB is DMA's own; a box of short rows is, where they follow each other in
+memory, one run. One that ends in registers, or changes the dtype,
 becomes two: DMA to a buffer in UB, and a copy from there by threads. That needs room, and rows of whole 32-byte
 blocks; otherwise threads reach global memory themselves, element by element.
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from monotile.targets.ascendc.grid import Launch
 from monotile.targets.ascendc.tir import (
+    BLOCK_BYTES,
     COPY,
     FILL,
     READ,
@@ -22,10 +24,12 @@ from monotile.targets.ascendc.tir import (
     WRITE,
     Region,
     accesses,
+    as_one_run,
     branches,
     copy,
     fits_dma,
     flat,
+    flat_view,
     is_call,
     is_global,
     is_local,
@@ -66,6 +70,10 @@ class Staging:
             and self._analyzer.can_prove(tirx.floormod(first, extent) == 0)   # a grid's blocks begin inside
         return tiled or bool(self._analyzer.can_prove(first + extent <= size))
 
+    def _on_block(self, run: Region) -> bool:
+        start = self._analyzer.modular_set(run.first[0])
+        return math.gcd(int(start.coeff), int(start.base)) * item_bytes(run.buffer) % BLOCK_BYTES == 0
+
     def statements(self, statements: list[Any]) -> list[Any]:
         return [each for statement in statements for each in self._statement(statement)]
 
@@ -87,10 +95,15 @@ class Staging:
         far, near = (source, target) if loads else (target, source)
         if not self.use_dma:
             return [statement if is_local(near.buffer) else _by_threads(source, target)]
+        run = None if fits_dma(far) else as_one_run(far)
         if not is_local(near.buffer) and source.buffer.dtype == target.buffer.dtype:
-            if not fits_dma(far):
+            if run is not None and (whole := as_one_run(near)) is not None and self._on_block(whole):
+                far, near = run, whole
+                statement = copy(far.call, near.call) if loads else copy(near.call, far.call)
+            elif not fits_dma(far):
                 return [_by_threads(source, target)]
             return self._masked(statement) if loads else self._by_rows(statement)
+        far = run or far
         if not fits_dma(far) or not all(isinstance(extent, tirx.IntImm) for extent in near.extents):
             return [statement if is_local(near.buffer) else _by_threads(source, target)]
         sizes = near.sizes
@@ -100,9 +113,10 @@ class Staging:
         self.room -= need
         staged = tirx.decl_buffer(sizes, far.buffer.dtype, f"{near.buffer.name}_ub", scope="shared.dyn")
         self.buffers.append(staged)
+        moved = flat_view(staged) if run is not None else staged
         if loads:
-            return [*self._masked(copy(far.call, region(staged, WRITE))), copy(region(staged, READ), near.call)]
-        return [copy(near.call, region(staged, WRITE)), *self._by_rows(copy(region(staged, READ), far.call))]
+            return [*self._masked(copy(far.call, region(moved, WRITE))), copy(region(staged, READ), near.call)]
+        return [copy(near.call, region(staged, WRITE)), *self._by_rows(copy(region(moved, READ), far.call))]
 
     def _masked(self, load: Any) -> list[Any]:
         source, target = source_and_target(load)
@@ -213,7 +227,7 @@ def in_ub(statements: list[Any], registers: dict[Any, Any], computed: bool = Fal
             source, target = source_and_target(node)
             near, far = (source, target) if is_local(source.buffer) else (target, source)
             plain = is_local(near.buffer) and is_global(far.buffer) and near.buffer.dtype == far.buffer.dtype
-            if plain and fits_dma(far):
+            if plain and (fits_dma(far) or (as_one_run(far) is not None and as_one_run(near) is not None)):
                 copied.add(near.buffer.data)
             elif not computed or is_global(far.buffer) or is_global(near.buffer):
                 other.update(r.buffer.data for r in (source, target))

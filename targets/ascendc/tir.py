@@ -92,6 +92,36 @@ def fits_dma(box: Region) -> bool:
     return math.prod(sizes[:-1]) == 1 or sizes[-1] * item_bytes(box.buffer) % BLOCK_BYTES == 0
 
 
+def flat_view(buffer: Any, dtype: str | None = None) -> Any:
+    """The buffer's memory as one run of elements, of ``dtype`` where it is not the buffer's own."""
+    if len(buffer.shape) == 1 and dtype is None:
+        return buffer
+    total = product(buffer.shape)
+    if dtype is not None:
+        total = total * item_bytes(buffer) * 8 // int(tvm.DataType(dtype).bits)
+    return tirx.decl_buffer((total,), dtype or buffer.dtype, buffer.name, data=buffer.data, scope=buffer.scope())
+
+
+def as_one_run(box: Region) -> Region | None:
+    """A box whose elements follow each other in memory, as a box of one dimension; None where they do not."""
+    shape, first = list(box.buffer.shape), box.first
+    wide = [d for d, extent in enumerate(box.extents) if not (isinstance(extent, tirx.IntImm) and int(extent) == 1)]
+    if not all(isinstance(extent, tirx.IntImm) for extent in [*box.extents, *shape[1:]]):
+        return None
+    dense = [math.prod(int(size) for size in shape[d + 1:]) for d in range(len(shape))]
+    if not all(isinstance(stride, tirx.IntImm) and int(stride) == want
+               for stride, want in zip(box.buffer.strides, dense)):   # none are given where they are these
+        return None
+    if not wide or not all(isinstance(first[d], tirx.IntImm) and int(first[d]) == 0
+                           and int(box.extents[d]) == int(shape[d]) for d in range(wide[0] + 1, len(shape))):
+        return None
+    start: Any = 0
+    for position, size in zip(first, shape):
+        start = start * size + position
+    place = tirx.BufferLoad(flat_view(box.buffer), [start])
+    return Region(tirx.call_intrin("handle", REGION, place, box.call.args[1], math.prod(box.sizes)))
+
+
 def region(buffer: Any, mask: int) -> Any:
     """The whole of a buffer, as an argument of a copy."""
     first = tirx.BufferLoad(buffer, [0] * len(buffer.shape))

@@ -431,6 +431,122 @@ RULES.update({
 })
 
 
+# ---------------------------------------------------------------------- the patterns of the hot kernels
+HIDDEN, MULT = 128, 4
+
+
+def swiglu() -> Any:
+    """A row's halves, gated; the sigmoid's exponential is in the nest."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 2 * HIDDEN), T.bfloat16], w: T.Tensor[(n,), T.float32],
+               y: T.Tensor[(n, HIDDEN), T.float32]):
+        with T.Kernel(T.ceildiv(n, 4), threads=128) as block:
+            left = T.alloc_fragment((4, HIDDEN), T.bfloat16)
+            right = T.alloc_fragment((4, HIDDEN), T.bfloat16)
+            weight = T.alloc_shared((4,), T.float32)
+            act = T.alloc_fragment((4, HIDDEN), T.float32)
+            T.copy(x[block * 4, 0], left)
+            T.copy(x[block * 4, HIDDEN], right)
+            T.copy(w[block * 4], weight)
+            for t, c in T.Parallel(4, HIDDEN):
+                gate = T.cast(left[t, c], "float32")
+                act[t, c] = gate / (1.0 + T.exp(-gate)) * T.cast(right[t, c], "float32") * weight[t]
+            T.copy(act, y[block * 4, 0])
+    return kernel
+
+
+def apply_mix() -> Any:
+    """A sum over the streams of a token, each under its own factor."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, MULT, HIDDEN), T.bfloat16], mix: T.Tensor[(n, MULT), T.float32],
+               y: T.Tensor[(n, HIDDEN), T.float32]):
+        with T.Kernel(n, threads=128) as token:
+            streams = T.alloc_shared((MULT, HIDDEN), T.bfloat16)
+            factor = T.alloc_shared((MULT,), T.float32)
+            total = T.alloc_fragment((HIDDEN,), T.float32)
+            T.copy(x[token, 0, 0], streams)
+            T.copy(mix[token, 0], factor)
+            T.fill(total, 0.0)
+            for m in T.serial(MULT):
+                for c in T.Parallel(HIDDEN):
+                    total[c] = total[c] + factor[m] * T.cast(streams[m, c], "float32")
+            T.copy(total, y[token, 0])
+    return kernel
+
+
+def post() -> Any:
+    """Every stream from all of them, and from the layer's output."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, HIDDEN), T.bfloat16], res: T.Tensor[(n, MULT, HIDDEN), T.bfloat16],
+               mix: T.Tensor[(n, MULT), T.float32], comb: T.Tensor[(n, MULT, MULT), T.float32],
+               y: T.Tensor[(n, MULT, HIDDEN), T.float32]):
+        with T.Kernel(n, threads=128) as token:
+            row = T.alloc_shared((HIDDEN,), T.bfloat16)
+            streams = T.alloc_shared((MULT, HIDDEN), T.bfloat16)
+            factor = T.alloc_shared((MULT,), T.float32)
+            mixing = T.alloc_shared((MULT, MULT), T.float32)
+            out = T.alloc_fragment((MULT, HIDDEN), T.float32)
+            T.copy(x[token, 0], row)
+            T.copy(res[token, 0, 0], streams)
+            T.copy(mix[token, 0], factor)
+            T.copy(comb[token, 0, 0], mixing)
+            for o, c in T.Parallel(MULT, HIDDEN):
+                out[o, c] = factor[o] * T.cast(row[c], "float32")
+            for i in T.serial(MULT):
+                for o, c in T.Parallel(MULT, HIDDEN):
+                    out[o, c] = out[o, c] + mixing[i, o] * T.cast(streams[i, c], "float32")
+            T.copy(out, y[token, 0, 0])
+    return kernel
+
+
+def _bfloat16(*shape: int, seed: int = 0) -> np.ndarray:
+    return (normal(*shape, seed=seed).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def _float64(x: np.ndarray) -> np.ndarray:
+    return (x.astype(np.uint32) << 16).view(f32).astype(np.float64) if x.dtype == np.uint16 else x.astype(np.float64)
+
+
+def _gated(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    left, right = np.split(_float64(x), 2, axis=1)
+    return left / (1 + np.exp(-left)) * right * _float64(w)[:, None]
+
+
+PATTERNS: dict[str, tuple[Callable[[], Any], dict[str, np.ndarray], Callable[..., np.ndarray]]] = {
+    "swiglu": (swiglu, {"x": _bfloat16(N, 2 * HIDDEN), "w": normal(N, seed=1)}, _gated),
+    "apply_mix": (apply_mix, {"x": _bfloat16(N, MULT, HIDDEN), "mix": normal(N, MULT, seed=1)},
+                  lambda x, mix: np.einsum("nmc,nm->nc", _float64(x), _float64(mix))),
+    "post": (post, {"x": _bfloat16(N, HIDDEN), "res": _bfloat16(N, MULT, HIDDEN, seed=1), "mix": normal(N, MULT, seed=2),
+                    "comb": normal(N, MULT, MULT, seed=3)},
+             lambda x, res, mix, comb: np.einsum("no,nc->noc", _float64(mix), _float64(x))
+             + np.einsum("nio,nic->noc", _float64(comb), _float64(res))),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_hot_patterns_come_out_as_simd_and_mean_the_same_in_every_mode(
+        name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, inputs, expected = PATTERNS[name]
+    want = expected(**inputs)
+    results = []
+    for mode in MODES:
+        monkeypatch.setenv(MODE_VARIABLE, mode)
+        made = lowered(build())
+        if mode == "simd":
+            assert made.regions and all(region.startswith("SIMD") for region in made.regions), made.regions
+        out = np.full(want.shape, 77, f32)
+        execute(made.text, tmp_path / mode, {**inputs, "y": out}, {"n": N})
+        np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_rules_in_every_mode(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build, inputs, expected = RULES[name]

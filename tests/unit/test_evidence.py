@@ -71,7 +71,8 @@ def test_a_changed_source_is_said(tmp_path: Path) -> None:
     told = json.loads(path.read_text())
     told[0]["source"] = "0" * 16
     path.write_text(json.dumps(told))
-    assert "quant.per_token_cast on ascend-910b (npuir) was recorded from another version" in evidence.stale(tmp_path)[0]
+    (said,) = evidence.stale(tmp_path)
+    assert "quant.per_token_cast on ascend-910b (npuir) was recorded from another version" in said
     (row,) = [line for line in evidence.table(tmp_path).splitlines() if f"`{OP}`" in line]
     assert "1 2 3\\*" in row
 

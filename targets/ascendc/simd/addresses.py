@@ -72,15 +72,5 @@ def on_block(buffer: Any, address: Address, vector: int, step: int, analyzer: An
     return math.gcd(factor, math.gcd(int(base.coeff), int(base.base))) % unit == 0
 
 
-def flat_view(buffer: Any, dtype: str | None = None) -> Any:
-    """The buffer's memory as one run of elements, of ``dtype`` where it is not the buffer's own."""
-    if len(buffer.shape) == 1 and dtype is None:
-        return buffer
-    total = math.prod(int(e) for e in buffer.shape)
-    if dtype is not None:
-        total = total * item_bytes(buffer) * 8 // int(tvm.DataType(dtype).bits)
-    return tirx.decl_buffer((total,), dtype or buffer.dtype, buffer.name, data=buffer.data, scope=buffer.scope())
-
-
 def analyzer_of() -> Any:
     return tvm.arith.Analyzer()

@@ -16,10 +16,9 @@ from monotile.targets.ascendc.simd.addresses import (
     NoSimd,
     address_of,
     dense_strides,
-    flat_view,
     on_block,
 )
-from monotile.targets.ascendc.tir import READ, WRITE, is_global, item_bytes, tirx, tvm
+from monotile.targets.ascendc.tir import READ, WRITE, flat_view, is_global, item_bytes, tirx, tvm
 
 LANES = 64
 ALL_LANES = "PAT_ALL"

@@ -11,11 +11,10 @@ from monotile.targets.ascendc.simd.addresses import (
     address_of,
     analyzer_of,
     dense_strides,
-    flat_view,
     on_block,
 )
 from monotile.targets.ascendc.simd.expressions import ALL_LANES, LANES, Body, lanes, simd
-from monotile.targets.ascendc.tir import READ, WRITE, Region, flat, is_global, nested, sequence, tirx
+from monotile.targets.ascendc.tir import READ, WRITE, Region, flat, flat_view, is_global, nested, sequence, tirx
 
 _ACCESS_PTR = tirx.op.Op.get("tl.access_ptr")
 _FOLD = {"max": "vmax", "min": "vmin", "sum": "vadd"}

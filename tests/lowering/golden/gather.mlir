@@ -19,8 +19,7 @@ func.func @kernel(
   %c1 = arith.constant 0 : index
   %c2 = arith.constant 8 : index
   %c3 = arith.constant 64 : index
-  %c4 = arith.constant true
-  %c5 = arith.constant 0.00000000000000000e+00 : f32
+  %c4 = arith.constant 0.00000000000000000e+00 : f32
   %k_index1 = arith.index_cast %symbol0_k : i32 to index
   %v2 = hivm.hir.get_block_idx -> i64
   %v3 = hivm.hir.get_block_num -> i64
@@ -44,29 +43,22 @@ func.func @kernel(
         %v19 = arith.cmpi slt, %v17, %k_index1 : index
         %v20 = arith.andi %v18, %v19 : i1
         %v21 = arith.muli %v17, %c3 : index
-        %v22 = arith.xori %v20, %c4 : i1
-        scf.if %v22 {
-          %v23 = memref.reinterpret_cast %ub8 to offset: [%v15], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
-          hivm.hir.vbrc ins(%c5 : f32) outs(%v23 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
-          scf.if %v20 {
-            %gm24 = memref.reinterpret_cast %tensor_x to offset: [%v21], sizes: [64], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
-            %ub25 = memref.reinterpret_cast %ub8 to offset: [%v15], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
-            hivm.hir.load ins(%gm24 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>) outs(%ub25 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
-          }
-        } else {
-          %gm26 = memref.reinterpret_cast %tensor_x to offset: [%v21], sizes: [64], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
-          %ub27 = memref.reinterpret_cast %ub8 to offset: [%v15], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
-          hivm.hir.load ins(%gm26 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>) outs(%ub27 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
+        %v22 = memref.reinterpret_cast %ub8 to offset: [%v15], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
+        hivm.hir.vbrc ins(%c4 : f32) outs(%v22 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
+        scf.if %v20 {
+          %gm23 = memref.reinterpret_cast %tensor_x to offset: [%v21], sizes: [64], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
+          %ub24 = memref.reinterpret_cast %ub8 to offset: [%v15], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
+          hivm.hir.load ins(%gm23 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>) outs(%ub24 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
         }
       } else {
-        %v28 = arith.muli %i11, %c3 : index
-        %v29 = memref.reinterpret_cast %ub8 to offset: [%v28], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
-        hivm.hir.vbrc ins(%c5 : f32) outs(%v29 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
+        %v25 = arith.muli %i11, %c3 : index
+        %v26 = memref.reinterpret_cast %ub8 to offset: [%v25], sizes: [64], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>
+        hivm.hir.vbrc ins(%c4 : f32) outs(%v26 : memref<64xf32, strided<[1], offset: ?>, #hivm.address_space<ub>>)
       }
     }
-    %gm30 = memref.reinterpret_cast %tensor_y to offset: [%c1], sizes: [512], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<512xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
-    %ub31 = memref.reinterpret_cast %ub8 to offset: [0], sizes: [512], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<512xf32, strided<[1]>, #hivm.address_space<ub>>
-    hivm.hir.store ins(%ub31 : memref<512xf32, strided<[1]>, #hivm.address_space<ub>>) outs(%gm30 : memref<512xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>)
+    %gm27 = memref.reinterpret_cast %tensor_y to offset: [%c1], sizes: [512], strides: [1] : memref<?xf32, #hivm.address_space<gm>> to memref<512xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>
+    %ub28 = memref.reinterpret_cast %ub8 to offset: [0], sizes: [512], strides: [1] : memref<512xf32, #hivm.address_space<ub>> to memref<512xf32, strided<[1]>, #hivm.address_space<ub>>
+    hivm.hir.store ins(%ub28 : memref<512xf32, strided<[1]>, #hivm.address_space<ub>>) outs(%gm27 : memref<512xf32, strided<[1], offset: ?>, #hivm.address_space<gm>>)
   }
   return
 }
