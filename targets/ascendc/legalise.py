@@ -20,12 +20,13 @@ from monotile.targets.ascendc.placement import Placement
 from monotile.targets.ascendc.regions import Regions, Vector, rebuilt, specialised, vectors
 from monotile.targets.ascendc.simd import NoSimd, simd_statements
 from monotile.targets.ascendc.staging import Staging, in_ub
-from monotile.targets.ascendc.tir import Refused, accesses, buffer_bytes, flat, is_local, renamed, tirx
+from monotile.targets.ascendc.tir import Refused, accesses, buffer_bytes, flat, is_call, is_local, renamed, tirx
 
 MODES = ("simd", "dma", "simt")
 STAGES = 2             # tiles in flight: the next load, this turn's work
 SCRATCH = 8 * 1024     # bytes that lowering takes later, for reductions across warps
 TILE_OPERATOR = "tl.tileop."
+ASSUME = tirx.op.Op.get("tirx.assume")
 TAKEN = ("copy", "fill", "reduce")
 
 
@@ -76,7 +77,7 @@ def _attempt(func: Any, launch: Any, cores: int, room: int, mode: str, threads: 
     block = launch.block
     locals_ = {b.data: b for b in block.alloc_buffers if is_local(b)}
     shared = [b for b in block.alloc_buffers if not is_local(b)]
-    statements = flat(block.body)
+    statements = [s for s in flat(block.body) if not is_call(s, ASSUME)]   # a region of nothing else is refused
     if mode != "simt":
         moved = in_ub(statements, locals_, computed=mode == "simd")
         statements = renamed(statements, moved)

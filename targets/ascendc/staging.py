@@ -1,7 +1,7 @@
 """Copies between global memory and registers go through UB, by DMA; loads that may be short are masked afterwards.
 
 A copy of one dtype between global memory and UB is DMA's own; a box of short rows is, where they follow each other in
-memory, one run. One that ends in registers, or changes the dtype,
+memory, one run. A nest that does nothing in global memory but read or write one box of it is such a copy and a nest in UB. One that ends in registers, or changes the dtype,
 becomes two: DMA to a buffer in UB, and a copy from there by threads. That needs room, and rows of whole 32-byte
 blocks; otherwise threads reach global memory themselves, element by element.
 
@@ -85,7 +85,66 @@ class Staging:
         if isinstance(statement, tirx.IfThenElse) and self.is_uniform(statement.condition):
             cases = [sequence(self.statements(flat(case))) for case in branches(statement)]
             return [tirx.IfThenElse(statement.condition, *cases, *([None] * (2 - len(cases))))]
+        if self.use_dma and isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL:
+            return self._nest(statement)
         return [statement]
+
+    def _nest(self, nest: Any) -> list[Any]:
+        """A nest that does nothing in global memory but read, or write, one box of it: DMA moves the box."""
+        loops, store = [], nest
+        while isinstance(store, tirx.For) and store.kind == tirx.ForKind.PARALLEL:
+            loops.append(store)
+            store = store.body
+        if not isinstance(store, tirx.BufferStore) \
+                or not all(isinstance(n, tirx.IntImm) for loop in loops for n in (loop.min, loop.extent)):
+            return [nest]
+        loads = not is_global(store.buffer)
+        read = [b for b in accesses(tirx.Evaluate(store.value)).reads.values() if is_global(b)]
+        value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
+        if loads and not (isinstance(value, tirx.BufferLoad) and is_global(value.buffer)) or not loads and read:
+            return [nest]
+        access = value if loads else store
+        box = self._box(access, loops, WRITE if not loads else READ)
+        if box is None or not (fits_dma(box) or as_one_run(box) is not None):
+            return [nest]
+        need = math.prod(box.sizes) * item_bytes(access.buffer)
+        if need > self.room:
+            return [nest]
+        self.room -= need
+        staged = tirx.decl_buffer(box.sizes, access.buffer.dtype, f"{access.buffer.name}_ub", scope="shared.dyn")
+        self.buffers.append(staged)
+        place = [index - first for index, first in zip(access.indices, box.first)]
+        place = [self._analyzer.simplify(each) for each in place]
+        if loads:
+            seen: Any = tirx.BufferLoad(staged, place)
+            seen = tirx.Cast(store.value.dtype, seen) if isinstance(store.value, tirx.Cast) else seen
+            body: Any = tirx.BufferStore(store.buffer, seen, store.indices)
+        else:
+            body = tirx.BufferStore(staged, store.value, place)
+        for loop in reversed(loops):
+            body = nested(loop, body)
+        if loads:
+            return [*self._copy(copy(box.call, region(staged, WRITE))), body]
+        return [body, *self._copy(copy(region(staged, READ), box.call))]
+
+    def _box(self, access: Any, loops: list[Any], mask: int) -> Region | None:
+        """The box of global memory that a nest walks through, one axis a loop; None where it is not such a walk."""
+        zero = {loop.loop_var: tirx.IntImm("int32", 0) for loop in loops}
+        first, extents, walked = [], [], []
+        for index in access.indices:
+            base = self._analyzer.simplify(tirx.stmt_functor.substitute(index, zero))
+            along = [loop for loop in loops if loop.loop_var in accesses(tirx.Evaluate(index)).variables]
+            if len(along) > 1 or accesses(tirx.Evaluate(index)).reads or not self.is_uniform(base):
+                return None
+            if along and not self._analyzer.can_prove_equal(index, base + along[0].loop_var):
+                return None
+            walked += along
+            first.append(base)
+            extents.append(along[0].extent if along else tirx.IntImm("int32", 1))
+        if len(walked) != len({loop.loop_var for loop in walked}) or len(walked) != len(loops) \
+                or any(int(loop.min) for loop in loops):
+            return None
+        return Region(tirx.call_intrin("handle", REGION, tirx.BufferLoad(access.buffer, first), mask, *extents))
 
     def _copy(self, statement: Any) -> list[Any]:
         source, target = source_and_target(statement)
