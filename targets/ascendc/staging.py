@@ -1,9 +1,10 @@
 """Copies between global memory and registers go through UB, by DMA; loads that may be short are masked afterwards.
 
 A copy of one dtype between global memory and UB is DMA's own; a box of short rows is, where they follow each other in
-memory, one run. A nest that does nothing in global memory but read or write one box of it is such a copy and a nest in UB. One that ends in registers, or changes the dtype,
-becomes two: DMA to a buffer in UB, and a copy from there by threads. That needs room, and rows of whole 32-byte
-blocks; otherwise threads reach global memory themselves, element by element.
+memory, one run. A copy that ends in registers, or changes the dtype, becomes two: DMA to a buffer in UB, and a copy
+from there by threads. A nest that does nothing in global memory but read, or write, one box of it is such a copy and a
+nest in UB. That needs room, and rows of whole 32-byte blocks; otherwise threads reach global memory themselves, element
+by element.
 
 DMA leaves what it does not load as it was. A load whose box may leave the tensor is followed by a mask that zeroes the
 rest: after the load and not before it, since a fill in front would keep the next tile's load waiting.
@@ -101,7 +102,7 @@ class Staging:
         loads = not is_global(store.buffer)
         read = [b for b in accesses(tirx.Evaluate(store.value)).reads.values() if is_global(b)]
         value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
-        if loads and not (isinstance(value, tirx.BufferLoad) and is_global(value.buffer)) or not loads and read:
+        if not (isinstance(value, tirx.BufferLoad) and is_global(value.buffer) if loads else not read):
             return [nest]
         access = value if loads else store
         box = self._box(access, loops, WRITE if not loads else READ)

@@ -431,6 +431,71 @@ RULES.update({
 })
 
 
+# ---------------------------------------------------------------------- what reaches global memory by DMA
+def turned_matrices(tokens: int = 8) -> Any:
+    """Rows of 12 bytes, tokens innermost on chip: nests read and write a box of global memory."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 3), T.float32], y: T.Tensor[(n, 3), T.float32]):
+        with T.Kernel(T.ceildiv(n, tokens), threads=32) as block:
+            turned = T.alloc_fragment((3, tokens), T.float32)
+            for c, t in T.Parallel(3, tokens):
+                turned[c, t] = x[block * tokens + t, c]
+            for c, t in T.Parallel(3, tokens):
+                y[block * tokens + t, c] = turned[c, t] * 2.0
+    return kernel
+
+
+def padded_rows() -> Any:
+    """A nest whose box leaves the tensor on the right: what lies outside reads as zero."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 72), T.float32], y: T.Tensor[(n, 96), T.float32]):
+        with T.Kernel(n, threads=32) as block:
+            row = T.alloc_fragment((96, 1), T.float32)
+            for e, t in T.Parallel(96, 1):
+                row[e, t] = x[block + t, e]
+            for e, t in T.Parallel(96, 1):
+                y[block + t, e] = row[e, t] + 1.0
+    return kernel
+
+
+def short_rows() -> Any:
+    """Rows of 16 bytes of a matrix a token, copied whole."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(x: T.Tensor[(n, 4, 4), T.float32], y: T.Tensor[(n, 4, 4), T.float32]):
+        with T.Kernel(T.ceildiv(n, 4), threads=32) as block:
+            tile = T.alloc_shared((4, 4, 4), T.float32)
+            T.copy(x[block * 4, 0, 0], tile)
+            for t, i, j in T.Parallel(4, 4, 4):
+                tile[t, i, j] = tile[t, i, j] - 1.0
+            T.copy(tile, y[block * 4, 0, 0])
+    return kernel
+
+
+BOXES: dict[str, tuple[Callable[[], Any], dict[str, np.ndarray], Callable[..., np.ndarray]]] = {
+    "a nest over short rows": (turned_matrices, {"x": normal(N, 3)}, lambda x: x * f32(2)),
+    "a nest over the edge": (padded_rows, {"x": normal(N, 72)}, lambda x: np.pad(x, ((0, 0), (0, 24))) + f32(1)),
+    "a copy of short rows": (short_rows, {"x": normal(N, 4, 4)}, lambda x: x - f32(1)),
+}
+RULES.update(BOXES)
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_global_memory_are_moved_by_dma(name: str, tmp_path: Path) -> None:
+    build, inputs, expected = BOXES[name]
+    want = expected(**inputs)
+    out = np.full_like(want, 77)
+    moved = execute(lowered(build()).text, tmp_path, {**inputs, "y": out}, {"n": N})
+    np.testing.assert_array_equal(out, want)
+    assert (moved.loaded, moved.stored) == (inputs["x"].nbytes, want.nbytes)
+    assert (moved.thread_loaded, moved.thread_stored) == (0, 0)
+
+
 # ---------------------------------------------------------------------- the patterns of the hot kernels
 HIDDEN, MULT = 128, 4
 
@@ -522,8 +587,8 @@ PATTERNS: dict[str, tuple[Callable[[], Any], dict[str, np.ndarray], Callable[...
     "swiglu": (swiglu, {"x": _bfloat16(N, 2 * HIDDEN), "w": normal(N, seed=1)}, _gated),
     "apply_mix": (apply_mix, {"x": _bfloat16(N, MULT, HIDDEN), "mix": normal(N, MULT, seed=1)},
                   lambda x, mix: np.einsum("nmc,nm->nc", _float64(x), _float64(mix))),
-    "post": (post, {"x": _bfloat16(N, HIDDEN), "res": _bfloat16(N, MULT, HIDDEN, seed=1), "mix": normal(N, MULT, seed=2),
-                    "comb": normal(N, MULT, MULT, seed=3)},
+    "post": (post, {"x": _bfloat16(N, HIDDEN), "res": _bfloat16(N, MULT, HIDDEN, seed=1),
+                    "mix": normal(N, MULT, seed=2), "comb": normal(N, MULT, MULT, seed=3)},
              lambda x, res, mix, comb: np.einsum("no,nc->noc", _float64(mix), _float64(x))
              + np.einsum("nio,nic->noc", _float64(comb), _float64(res))),
 }

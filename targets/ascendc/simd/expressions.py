@@ -6,6 +6,7 @@ the source, one operation at a time, so that no result differs from SIMT.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,12 @@ _PRECISE = {"vsqrt": 2}   # correctly rounded, subnormals kept; TileLang's codes
 # What a load gives: (distribution, conversion), and what a store takes.
 _UNPACK = {2: "UNPK_B16", 1: "UNPK4_B8"}
 _PACK = {2: "PK_B32", 1: "PK4_B32"}
+
+
+def pointer_to(place: Any, count: int, mask: int) -> Any:
+    """The address of an element, and how many of its buffer are meant: of a register's lanes no more than there are."""
+    count = min(count, math.prod(int(extent) for extent in place.buffer.shape))
+    return tirx.Call("handle", _ACCESS_PTR, [place, tirx.IntImm("int32", count), tirx.IntImm("int32", mask)])
 
 
 def simd(name: str, dtype: str, *arguments: Any, annotations: Any = None) -> Any:
@@ -346,7 +353,7 @@ class Body:
         return self._gathered(buffer, self._offsets(address), dtype)
 
     def _vld(self, buffer: Any, place: Any, distribution: str, count: int) -> Any:
-        pointer = tirx.Call("handle", _ACCESS_PTR, [place, tirx.IntImm("int32", count), tirx.IntImm("int32", READ)])
+        pointer = pointer_to(place, count, READ)
         dtype = str(buffer.dtype)
         return self.bind(simd("vld", lanes(dtype), pointer, distribution), dtype, str(buffer.name)).node
 
@@ -409,8 +416,7 @@ class Body:
 
     def _gathered(self, buffer: Any, offsets: Any, dtype: str) -> Value:
         flat = flat_view(buffer)
-        pointer = tirx.Call("handle", _ACCESS_PTR, [tirx.BufferLoad(flat, [0]), flat.shape[0],
-                                                    tirx.IntImm("int32", READ)])
+        pointer = pointer_to(tirx.BufferLoad(flat, [0]), int(flat.shape[0]), READ)
         return self.bind(simd("vgather2", lanes(dtype), pointer, offsets, self.mask), dtype)
 
     def store(self, statement: Any, mask: Any) -> None:
@@ -427,19 +433,17 @@ class Body:
         self._before_store(buffer, statement.indices, mask)
         place = tirx.BufferLoad(buffer, statement.indices)
         if self.loops[self.vector].extent == 1 and dtype in WIDE:
-            pointer = tirx.Call("handle", _ACCESS_PTR, [place, tirx.IntImm("int32", 1), tirx.IntImm("int32", WRITE)])
+            pointer = pointer_to(place, 1, WRITE)
             self.statements.append(tirx.Evaluate(simd("vsts", "void", pointer, vector, mask, "ONEPT_B32")))
         elif not aligned:
             if dtype not in WIDE or step == 0:
                 raise NoSimd(f"{buffer.name} ({dtype}) is written at steps of {step}, or off 32 bytes")
             flat = flat_view(buffer)
-            pointer = tirx.Call("handle", _ACCESS_PTR, [tirx.BufferLoad(flat, [0]), flat.shape[0],
-                                                        tirx.IntImm("int32", WRITE)])
+            pointer = pointer_to(tirx.BufferLoad(flat, [0]), int(flat.shape[0]), WRITE)
             offsets = self._offsets(address)
             self.statements.append(tirx.Evaluate(simd("vscatter", "void", vector, pointer, offsets, mask)))
         else:
-            pointer = tirx.Call("handle", _ACCESS_PTR, [place, tirx.IntImm("int32", LANES),
-                                                        tirx.IntImm("int32", WRITE)])
+            pointer = pointer_to(place, LANES, WRITE)
             distribution = _PACK.get(item_bytes(buffer), "NORM_B32")
             self.statements.append(tirx.Evaluate(simd("vsts", "void", pointer, vector, mask, distribution)))
         self._stored.setdefault(buffer.data, []).insert(0, Stored(buffer, list(statement.indices), value, mask,

@@ -13,10 +13,9 @@ from monotile.targets.ascendc.simd.addresses import (
     dense_strides,
     on_block,
 )
-from monotile.targets.ascendc.simd.expressions import ALL_LANES, LANES, Body, lanes, simd
+from monotile.targets.ascendc.simd.expressions import ALL_LANES, LANES, Body, lanes, pointer_to, simd
 from monotile.targets.ascendc.tir import READ, WRITE, Region, flat, flat_view, is_global, nested, sequence, tirx
 
-_ACCESS_PTR = tirx.op.Op.get("tl.access_ptr")
 _FOLD = {"max": "vmax", "min": "vmin", "sum": "vadd"}
 _ACROSS = {"max": "vcmax", "min": "vcmin"}
 
@@ -243,8 +242,7 @@ class _Reduction:
 
     def _load(self, at: Any, mask: Any, statements: list[Any]) -> Any:
         variable = tirx.Var("x", lanes(self.dtype))
-        pointer = tirx.Call("handle", _ACCESS_PTR, [tirx.BufferLoad(self.source, [at]), tirx.IntImm("int32", LANES),
-                                                    tirx.IntImm("int32", READ)])
+        pointer = pointer_to(tirx.BufferLoad(self.source, [at]), LANES, READ)
         statements.append(tirx.Bind(variable, simd("vld", lanes(self.dtype), pointer, "NORM")))
         if self.absolute:
             size = tirx.Var("size", lanes(self.dtype))
@@ -282,9 +280,7 @@ class _Reduction:
                 value = self._load(o * (self.depth * self.inner) + (d + begin) * self.inner + at, mask, turn)
                 turn.append(self._folded(value, mask))
                 body.append(tirx.For(d, 0, self.depth - begin, tirx.ForKind.SERIAL, sequence(turn)))
-            pointer = tirx.Call("handle", _ACCESS_PTR, [
-                tirx.BufferLoad(self.target, [o * self.inner + at]), tirx.IntImm("int32", LANES),
-                tirx.IntImm("int32", WRITE)])
+            pointer = pointer_to(tirx.BufferLoad(self.target, [o * self.inner + at]), LANES, WRITE)
             body.append(tirx.Evaluate(simd("vsts", "void", pointer, tirx.BufferLoad(self.total, zero), mask,
                                            "NORM_B32")))
             statement = sequence(body)
@@ -322,8 +318,7 @@ class _Reduction:
         one = tirx.Var("one", lanes(self.dtype))
         body.append(tirx.Bind(one, simd(_ACROSS[self.fold], lanes(self.dtype), tirx.BufferLoad(self.total, zero), kept,
                                         "MODE_ZEROING")))
-        pointer = tirx.Call("handle", _ACCESS_PTR, [tirx.BufferLoad(self.target, [o]), tirx.IntImm("int32", 1),
-                                                    tirx.IntImm("int32", WRITE)])
+        pointer = pointer_to(tirx.BufferLoad(self.target, [o]), 1, WRITE)
         body.append(tirx.Evaluate(simd("vsts", "void", pointer, one, kept, "ONEPT_B32")))
         return [tirx.For(o, 0, self.outer, tirx.ForKind.SERIAL, sequence(body))]
 
