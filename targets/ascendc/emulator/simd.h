@@ -2,7 +2,8 @@
 // meaning: 256 bytes a register, a predicate bit a byte, inactive lanes zero. Included by asc.h.
 //
 // The checked build follows lanes: one may be loaded from UB that nobody wrote, or that no barrier (mem_bar) or flag makes
-// it wait for, as registers read beyond short rows; it may not be stored. Stores to one place need a barrier between.
+// it wait for, as registers read beyond short rows; it may not be stored. A lane counts as read where it is first used:
+// what lies beyond may be overwritten meanwhile. Stores to one place need a barrier between.
 #pragma once
 
 namespace asc {
@@ -14,12 +15,17 @@ constexpr bool FOLLOWED = false;
 #endif
 template <bool> struct Doubt { uint64_t lanes[4] = {}; };   // a bit a byte: nothing says what it holds
 template <> struct Doubt<false> {};
+template <bool> struct Source {   // of each 4 bytes: 1 + the unit of UB that they were loaded from, 0 for computed ones
+  uint32_t unit[REGISTER / 4] = {};
+};
+template <> struct Source<false> {};
 
 template <class T> struct vreg {
   using item = T;
   static constexpr int LANES = REGISTER / sizeof(T);
   alignas(32) T lane[LANES];
   [[no_unique_address]] Doubt<FOLLOWED> doubt;
+  [[no_unique_address]] Source<FOLLOWED> source;
 };
 struct predicate {
   uint64_t bits[4] = {};
@@ -48,10 +54,6 @@ inline void begin_simd() {
 }
 inline void simd_reads(int64_t offset, int64_t bytes) {
   check_ub(offset, bytes, "a vector load at UB byte %lld, beyond its end");
-#ifdef ASC_CHECKED
-  for (int64_t u = offset / int64_t(UNIT); u <= (offset + bytes - 1) / int64_t(UNIT); ++u)
-    ub_units[u].read[pipe] = clocks[pipe].at[pipe];
-#endif
 }
 inline void simd_writes(int64_t offset, int64_t bytes) {
   check_ub(offset, bytes, "a vector store at UB byte %lld, beyond its end");
@@ -82,15 +84,22 @@ template <class T> void load_lane(vreg<T> &v, int to, int64_t offset, int bytes,
   uint8_t *lane = (uint8_t *)v.lane + to;
   memset(lane, 0, width);
   memcpy(lane, ub_bytes + offset, bytes);
-  if (FOLLOWED && unordered(offset, bytes)) for (int i = 0; i < width; ++i) doubt(v, to + i, true);
+  if constexpr (FOLLOWED) {
+    v.source.unit[to / 4] = uint32_t(offset / int64_t(UNIT)) + 1;
+    if (unordered(offset, bytes)) for (int i = 0; i < width; ++i) doubt(v, to + i, true);
+  }
 }
 inline void store_lane(int64_t offset, const uint8_t *lane, int bytes, bool in_doubt) {
   if (in_doubt) fault("a lane is stored at UB byte %lld that was loaded where nobody wrote, or without a barrier or flag", offset);
   simd_writes(offset, bytes);
   memcpy(ub_bytes + offset, lane, bytes);
 }
-template <class V> bool lane_doubt(const V &v, int byte, int width) {
-  if constexpr (FOLLOWED) for (int i = 0; i < width; ++i) if (doubtful(v, byte + i)) return true;
+// A lane is used: its place in UB is read, and is it in doubt?
+template <class V> bool used(const V &v, int byte, int width) {
+#ifdef ASC_CHECKED
+  if (uint32_t unit = v.source.unit[byte / 4]) ub_units[unit - 1].read[pipe] = clocks[pipe].at[pipe];
+  for (int i = 0; i < width; ++i) if (doubtful(v, byte + i)) return true;
+#endif
   return false;
 }
 template <class T> vreg<T> zeros() { vreg<T> v; memset(v.lane, 0, REGISTER); return v; }
@@ -103,7 +112,7 @@ template <class R, class F, class... V> vreg<R> lanewise(predicate mask, F f, co
     if (!mask.at(i * W)) continue;
     r.lane[i] = f(v.lane[i]...);
     if constexpr (FOLLOWED) {
-      bool d = (lane_doubt(v, i * W, W) || ...) || doubtful(mask, i * W);
+      bool d = (int(used(v, i * W, W)) | ...) || doubtful(mask, i * W);   // every operand, so without ||
       for (int b = 0; b < W; ++b) doubt(r, i * W + b, d);
     }
   }
@@ -115,7 +124,7 @@ template <class F, class... V> predicate compared(predicate mask, int width, F f
   for (int i = 0; i < REGISTER / width; ++i)
     if (mask.at(i * width)) {
       p.set(i * width, f(v.lane[i]...));
-      doubt(p, i * width, (lane_doubt(v, i * width, width) || ...));
+      doubt(p, i * width, (int(used(v, i * width, width)) | ...));
     }
   return p;
 }
@@ -201,7 +210,7 @@ template <class P, class I> auto vgather2(P p, vreg<I> index, vector_bool mask) 
   int64_t base = ub_offset(p);
   for (int i = 0; i < vreg<E>::LANES; ++i)
     if (mask.at(i * sizeof(E))) {
-      if (lane_doubt(index, i * sizeof(E), sizeof(E))) fault("an index from UB that nobody wrote, in lane %lld", i);
+      if (used(index, i * sizeof(E), sizeof(E))) fault("an index from UB that nobody wrote, in lane %lld", i);
       int64_t at = base + int64_t(index.lane[i]) * sizeof(E);
       simd_reads(at, sizeof(E));
       load_lane(v, i * sizeof(E), at, sizeof(E), sizeof(E));
@@ -217,7 +226,7 @@ template <int BYTES, class V, class P> void store_lanes(const V &v, P p, vector_
   for (int i = 0; i < REGISTER / width; ++i)
     if (mask.at(i * width))
       store_lane(at + i * BYTES, (const uint8_t *)v.lane + i * width, BYTES,
-                 lane_doubt(v, i * width, BYTES) || doubtful(mask, i * width));
+                 used(v, i * width, BYTES) || doubtful(mask, i * width));
   ++store_number;
 }
 template <class T, class P> void vsts_norm(vreg<T> v, P p, int64_t, vector_bool mask) {
@@ -229,7 +238,7 @@ template <class T, class P> void vsts_1st(vreg<T> v, P p, int64_t, vector_bool) 
   ++instructions;
   int64_t at = ub_offset(p);
   simd_aligned(at, sizeof(T));
-  store_lane(at, (const uint8_t *)v.lane, sizeof(T), lane_doubt(v, 0, sizeof(T)));
+  store_lane(at, (const uint8_t *)v.lane, sizeof(T), used(v, 0, sizeof(T)));
   ++store_number;
 }
 template <class T, class P, class I> void vscatter(vreg<T> v, P p, vreg<I> index, vector_bool mask) {
@@ -237,9 +246,9 @@ template <class T, class P, class I> void vscatter(vreg<T> v, P p, vreg<I> index
   int64_t base = ub_offset(p);
   for (int i = 0; i < vreg<T>::LANES; ++i)
     if (mask.at(i * sizeof(T))) {
-      if (lane_doubt(index, i * sizeof(T), sizeof(T))) fault("an index from UB that nobody wrote, in lane %lld", i);
+      if (used(index, i * sizeof(T), sizeof(T))) fault("an index from UB that nobody wrote, in lane %lld", i);
       store_lane(base + int64_t(index.lane[i]) * sizeof(T), (const uint8_t *)&v.lane[i], sizeof(T),
-                 lane_doubt(v, i * sizeof(T), sizeof(T)) || doubtful(mask, i * sizeof(T)));
+                 used(v, i * sizeof(T), sizeof(T)) || doubtful(mask, i * sizeof(T)));
     }
   ++store_number;
 }
@@ -299,8 +308,10 @@ template <class T> vreg<T> vsel(vreg<T> a, vreg<T> b, vector_bool chosen) {
     constexpr int W = sizeof(T);
     bool first = chosen.at(i * W);
     r.lane[i] = first ? a.lane[i] : b.lane[i];
-    if constexpr (FOLLOWED)
+    if constexpr (FOLLOWED) {   // a lane that is passed on is not used yet
+      r.source.unit[i * W / 4] = (first ? a : b).source.unit[i * W / 4];
       for (int n = 0; n < W; ++n) doubt(r, i * W + n, doubtful(first ? a : b, i * W + n) || doubtful(chosen, i * W));
+    }
   }
   return r;
 }
@@ -349,7 +360,7 @@ template <class T, class F> vreg<T> folded(vreg<T> v, vector_bool mask, F better
     if (mask.at(i * sizeof(T))) {
       if (!any || better(v.lane[i], r.lane[0])) r.lane[0] = v.lane[i];
       any = true;
-      in_doubt |= lane_doubt(v, i * sizeof(T), sizeof(T));
+      in_doubt |= used(v, i * sizeof(T), sizeof(T));
     }
   for (unsigned n = 0; n < sizeof(T); ++n) doubt(r, n, in_doubt);
   return r;
@@ -378,7 +389,7 @@ template <class U, class T> vreg<U> vcvt_part(vreg<T> v, vector_bool mask, asc_r
     if (mask.at(i * 4)) {
       int from = FROM == 1 ? i : i * FROM + place, to = TO == 1 ? i : i * TO + place;
       r.lane[to] = converted(v.lane[from], round, U());
-      bool d = lane_doubt(v, from * sizeof(T), sizeof(T)) || doubtful(mask, i * 4);
+      bool d = used(v, from * sizeof(T), sizeof(T)) || doubtful(mask, i * 4);
       for (unsigned n = 0; n < sizeof(U); ++n) doubt(r, to * sizeof(U) + n, d);
     }
   return r;
