@@ -170,6 +170,15 @@ def _from_e2m1(generator: torch.Generator, tokens: int, hidden: int) -> Tensors:
     return x, sf
 
 
+add("cast_back of e4m3 128", _FULL, lambda x, sf: monotile.quant.cast_back((x, sf), "bf16", (1, 128)),
+    lambda x, sf: reference("quant.cast_back", "cast_back")((x, sf), "bf16", (1, 128)), checks=_cast_sizes((576,)),
+    peer=lambda tk, x, sf: tk.quant.cast_back((x, sf), "bf16", (1, 128)))(_from_e4m3)
+
+add("per_token_cast_back of e2m1 32", _FULL, lambda x, sf: monotile.quant.per_token_cast_back((x, sf), "bf16", 32),
+    lambda x, sf: reference("quant.cast_back", "per_token_cast_back")((x, sf), "bf16", 32),
+    checks=_cast_sizes((576,)), peer=lambda tk, x, sf: tk.quant.per_token_cast_back((x, sf), "bf16", 32))(_from_e2m1)
+
+
 # ---------------------------------------------------------------------- moe
 @add("topk_gate", {"tokens": 16384, "experts": 256, "k": 8}, lambda scores: monotile.moe.topk_gate(scores, 8),
      lambda scores: reference("moe.topk_gate", "topk_gate")(scores, 8),

@@ -32,8 +32,8 @@ def tensor(value: Any, name: str, *, rank: int | None = None, dtypes: Sequence[t
 
 
 def unit_stride(value: torch.Tensor, name: str) -> None:
-    """The last dimension must be contiguous; rows may lie anywhere."""
-    require(value.shape[-1] <= 1 or value.stride(-1) == 1, name, f"strides {value.stride()}",
+    """The last dimension must be contiguous; rows may lie anywhere. The strides of an empty tensor say nothing."""
+    require(value.numel() == 0 or value.shape[-1] <= 1 or value.stride(-1) == 1, name, f"strides {value.stride()}",
             "have stride 1 in its last dimension")
 
 

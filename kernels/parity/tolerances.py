@@ -38,6 +38,7 @@ class Bound:
 
 _CODES = Bound("one division and one product in float32, each rounded once, and a conversion whose rounding is defined",
                bits=True)
+_PRODUCT = Bound("one product in float32, rounded once more to the output type; only the payload of a NaN is free")
 _MOVED = Bound("bytes are moved", bits=True)
 _INDICES = Bound("which index wins is defined for ties and NaN", bits=True)
 
@@ -46,6 +47,8 @@ TOLERANCES: dict[str, Bound] = {
     "quant.per_token_cast": _CODES,
     "quant.per_token_cast_with_sf_only": _CODES,
     "quant.per_token_cast_with_precomputed_sf": _CODES,
+    "quant.cast_back": _PRODUCT,
+    "quant.per_token_cast_back": _PRODUCT,
     "moe.topk_gate": _INDICES,
     "moe.normalize_weight": Bound("the order of the sum is defined, and the division is rounded once"),
     "moe.expand_to_fused": _MOVED,

@@ -16,7 +16,7 @@ import torch
 from monotile import check
 from monotile.compat import language as T
 from monotile.compat import lowbit
-from monotile.quant.casting import load_scales, scale_dtype, spread_scales, storage_dims, unpack_e2m1
+from monotile.quant.casting import load_scales, scale_dtype, storage_dims
 from monotile.quant.quantised import QuantTensor, quantised
 from monotile.quant.scale_layout import ceil_div
 from monotile.targets.kernel import kernel
@@ -39,18 +39,32 @@ def _live_bytes(tile: Tiling, hidden: int, source: str, fmt: str, **_: Any) -> i
     return int(tile.tokens * tile_width(hidden, tile) * element)
 
 
+@T.macro
+def unpack_e2m1(x_raw, x_tile):  # type: ignore[no-untyped-def]
+    """Numbers (tokens, columns) of bytes (tokens, columns / 2), the even column in the low nibble."""
+    tokens, width = x_tile.shape
+    words = T.alloc_fragment((tokens, width // 2), T.int32)
+    for t, c in T.Parallel(tokens, width // 2):
+        words[t, c] = T.cast(x_raw[t, c], "int32")
+    for t, c in T.Parallel(tokens, width):
+        x_tile[t, c] = lowbit.e2m1_to_f32(T.if_then_else(c % 2 == 0, words[t, c // 2],
+                                                         T.shift_right(words[t, c // 2], 4)))
+
+
 @kernel("quant.cast_back", tiling=Tiling(tokens=4, width=1024, threads=128), live_bytes=_live_bytes)
 def cast_back_kernel(hidden: int, row_stride: int, source: str, source_rows: int, source_columns: int,
                      source_scales: str, fmt: str, *, tile: Tiling) -> Any:
     tokens, width = tile.tokens, tile_width(hidden, tile)
-    piece = min(width, source_columns)        # columns of a tile under one scale
-    pieces = width // piece
+    piece = min(width // 2, source_columns)   # columns of a tile under one scale: two pieces or more, so that tiles
+    pieces = width // piece                   # of scales have rows
+    across = max(1, width // source_columns)  # scales across a tile
     down = max(1, tokens // source_rows)      # scales down a tile
     packed = source == "int8"
     bytes_across, stored = (hidden // 2, width // 2) if packed else (hidden, width)
     num_tokens, pitch, source_down = T.dynamic("num_tokens"), T.dynamic("pitch"), T.dynamic("source_down")
     sf_dims = storage_dims(source_scales, source_down, ceil_div(hidden, source_columns), source_down)
-    get_scales, spread = load_scales(source_scales, pieces), spread_scales(down, min(tokens, source_rows), pieces)
+    repeat = min(tokens, source_rows)         # tokens of a tile under one scale
+    get_scales = load_scales(source_scales, across)
     out_dtype = T.bfloat16 if fmt == "bf16" else T.float32
 
     @T.prim_func
@@ -64,11 +78,12 @@ def cast_back_kernel(hidden: int, row_stride: int, source: str, source_rows: int
             column = bx * width
             x_raw = T.alloc_fragment((tokens, stored), source)
             x_tile = T.alloc_fragment((tokens, width), T.float32)
-            block_scale = T.alloc_shared((down, pieces), T.float32)
+            block_scale = T.alloc_shared((down, across), T.float32)
             scale = T.alloc_fragment((tokens, pieces), T.float32)
             out_tile = T.alloc_fragment((tokens, width), out_dtype)
             get_scales(sf, block_scale, first // source_rows, column // source_columns)
-            spread(block_scale, scale)
+            for d, r, p in T.Parallel(down, repeat, pieces):
+                scale[d * repeat + r, p] = block_scale[d, p * piece // source_columns]
             T.copy(x[first, bx * stored], x_raw)
             if packed:
                 unpack_e2m1(x_raw, x_tile)

@@ -104,18 +104,6 @@ def store_split_values(fmt: str, pieces: int, run: int) -> Any:
     return split
 
 
-@T.macro
-def unpack_e2m1(x_raw, x_tile):  # type: ignore[no-untyped-def]
-    """Numbers (tokens, columns) of bytes (tokens, columns / 2), the even column in the low nibble."""
-    tokens, width = x_tile.shape
-    words = T.alloc_fragment((tokens, width // 2), T.int32)
-    for t, c in T.Parallel(tokens, width // 2):
-        words[t, c] = T.cast(x_raw[t, c], "int32")
-    for t, c in T.Parallel(tokens, width):
-        x_tile[t, c] = lowbit.e2m1_to_f32(T.if_then_else(c % 2 == 0, words[t, c // 2],
-                                                         T.shift_right(words[t, c // 2], 4)))
-
-
 # ---------------------------------------------------------------------- scales
 def scale_dtype(kind: str) -> Any:
     return T.int32 if kind == PACKED else T.float32
@@ -185,16 +173,6 @@ def load_scales(kind: str, groups: int) -> Any:
             scale[t, g] = lowbit.power_of_two(byte_of(word[t, g // PACK], g % PACK))
 
     return {ROW: row, COLUMN: column, PACKED: packed}[kind]
-
-
-def spread_scales(down: int, repeat: int, pieces: int) -> Any:
-    """A macro that repeats each row of a tile of scales (down, pieces) for ``repeat`` tokens."""
-    @T.macro
-    def spread(block_scale, scale):  # type: ignore[no-untyped-def]
-        for d, r, p in T.Parallel(down, repeat, pieces):
-            scale[d * repeat + r, p] = block_scale[d, p]
-
-    return spread
 
 
 def byte_of(word: Any, position: Any) -> Any:

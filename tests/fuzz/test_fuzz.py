@@ -27,7 +27,7 @@ from monotile.quant import scale_layout
 from monotile.quant.per_token_cast import GROUPS
 from monotile.reference.mhc import sinkhorn
 from monotile.reference.moe import expand_to_fused, normalize_weight, topk_gate
-from monotile.reference.quant import per_token_cast
+from monotile.reference.quant import cast_back, per_token_cast
 from monotile.reference.transpose import batched_transpose
 
 CASES = int(os.environ.get("FUZZ_CASES", "2000"))
@@ -343,6 +343,40 @@ def sinkhorn_backward_call(draw: Draw, build: Build) -> None:
           sinkhorn.sinkhorn_normalize_backward(grad.double(), x.double(), repeat, eps).float())
 
 
+def cast_back_build(rng: random.Random) -> Build:
+    hidden = rng.choice([64, 128, 192, 320, 576, 1088])
+    return {"source": rng.choice(["e4m3", "e2m1"]), "hidden": hidden, "fmt": rng.choice(["bf16", "fp32"]),
+            "block": (rng.choice([1, 1, 2, 32, 128]), rng.choice([16, 32, 64, 128, 1024, hidden])),
+            "layout": rng.choice(["row", "column", "packed"])}
+
+
+def token_cast_back_build(rng: random.Random) -> Build:
+    build = cast_back_build(rng)
+    return {**build, "block": (1, build["block"][1])}
+
+
+def _cast_back_input(draw: Draw, build: Build) -> tuple[torch.Tensor, torch.Tensor]:
+    hidden, (rows, columns) = build["hidden"], build["block"]
+    tokens = draw.size("tokens", min(300, MOST_ELEMENTS // hidden))
+    e4m3 = build["source"] == "e4m3"
+    codes = draw.bits(torch.uint8, tokens, hidden if e4m3 else hidden // 2)
+    column_major, _, packed = LAYOUTS[build["layout"]]
+    scales = _scales(draw, (-(-tokens // rows), -(-hidden // columns)), packed)
+    return codes.view(torch.float8_e4m3fn if e4m3 else torch.int8), per_token_cast.lay_out(scales, column_major, packed)
+
+
+def cast_back_call(draw: Draw, build: Build) -> None:
+    x = _cast_back_input(draw, build)
+    out = monotile.quant.cast_back((to_device(x[0]), to_device(x[1])), build["fmt"], build["block"])
+    agree("quant.cast_back", out, cast_back.cast_back(x, build["fmt"], build["block"]))
+
+
+def token_cast_back_call(draw: Draw, build: Build) -> None:
+    x, group = _cast_back_input(draw, build), build["block"][1]
+    out = monotile.quant.per_token_cast_back((to_device(x[0]), to_device(x[1])), build["fmt"], group)
+    agree("quant.per_token_cast_back", out, cast_back.per_token_cast_back(x, build["fmt"], group))
+
+
 # ---------------------------------------------------------------------- the runs
 @dataclass(frozen=True)
 class Fuzzed:
@@ -359,6 +393,8 @@ FUZZED = {
     "per_token_cast_with_sf_only": Fuzzed("quant.per_token_cast_with_sf_only", cast_build, scales_call),
     "per_token_cast_with_precomputed_sf": Fuzzed("quant.per_token_cast_with_precomputed_sf", cast_build,
                                                  precomputed_call),
+    "cast_back": Fuzzed("quant.cast_back", cast_back_build, cast_back_call),
+    "per_token_cast_back": Fuzzed("quant.per_token_cast_back", token_cast_back_build, token_cast_back_call),
     "topk_gate": Fuzzed("moe.topk_gate", topk_build, topk_call),
     "normalize_weight": Fuzzed("moe.normalize_weight", weights_build, weights_call),
     "expand_to_fused": Fuzzed("moe.expand_to_fused", expand_build, expand_call),

@@ -119,5 +119,5 @@ def test_special_values_are_drawn() -> None:
 
 
 def test_unknown_ops_are_named() -> None:
-    with pytest.raises(ValueError, match=r"there is no op 'quant\.cast' with cases; there are quant\.per_token_cast"):
+    with pytest.raises(ValueError, match=r"there is no op 'quant\.cast' with cases; there are quant\.cast_back"):
         cases(["quant.cast"])

@@ -13,3 +13,8 @@ def cast_back(x: tuple[torch.Tensor, torch.Tensor], fmt: str, x_block_size: tupl
     """Every value times its scale, rounded to the output type."""
     values, scale = dequantised(x, x_block_size)
     return (values * scale).to(DTYPES[fmt])
+
+
+def per_token_cast_back(x: tuple[torch.Tensor, torch.Tensor], fmt: str, num_per_channels: int) -> torch.Tensor:
+    """Scales of one token."""
+    return cast_back(x, fmt, (1, num_per_channels))
