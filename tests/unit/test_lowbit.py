@@ -112,6 +112,21 @@ def e2m1_by_distance(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), 7, code)
 
 
+def e5m6_table() -> np.ndarray:
+    """The values of the 4096 codes: halves whose low 4 bits are zero."""
+    return (np.arange(4096, dtype=np.uint16) << 4).view(np.float16).astype(np.float32)
+
+
+def e5m6_by_rule(x: np.ndarray) -> np.ndarray:
+    """The half below in magnitude, cut to 12 bits; one more where last bit and float32's low 17 bits exceed 0x10000."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        half = np.abs(x).astype(np.float16)
+        too_large = half.astype(np.float64) > np.abs(x.astype(np.float64))
+    code = (half.view(np.uint16).astype(np.int64) - too_large) >> 4
+    code += (code & 1) + (x.view(np.int32) & 0x1FFFF) > 0x10000
+    return np.where(np.isnan(x), 0x7FF, code | np.where(np.signbit(x), 0x800, 0))
+
+
 # ---------------------------------------------------------------------- tests
 @pytest.mark.parametrize("nan_wins", [False, True])
 @pytest.mark.parametrize("make", [lambda: hard_cases(e4m3_table()[:0x7F]), sweep], ids=["hard", "sweep"])
@@ -173,6 +188,93 @@ def test_pack_pair() -> None:
     for high in codes.tolist():
         got = run(lambda low, high=high: lowbit.pack_pair(low, T.int32(high)), codes, "int32")
         np.testing.assert_array_equal(got.view(np.uint8), (codes & 15) | ((high & 15) << 4))
+
+
+@pytest.mark.parametrize("nan_wins", [False, True])
+@pytest.mark.parametrize("make", [lambda: hard_cases(e5m6_table()[:0x7C0]), sweep, lambda: small_numbers()],
+                         ids=["hard", "sweep", "small"])
+def test_e5m6_from_f32(make: Any, nan_wins: bool) -> None:
+    x = make()
+    got = run(lowbit.e5m6_from_f32, x, nan_wins=nan_wins)
+    assert got.dtype == np.int32 and got.min() >= 0 and got.max() <= 0xFFF
+    wrong = np.flatnonzero(got != e5m6_by_rule(x))
+    assert wrong.size == 0, [(float(x[i]), hex(got[i])) for i in wrong[:5]]
+
+
+def small_numbers() -> np.ndarray:
+    """Every exponent at and below the halves' subnormals, with low 17 bits around the rule's threshold."""
+    bits = (np.arange(116)[:, None, None] << 23) + (np.arange(64)[:, None] << 17) + np.array(
+        [0, 1, 0xFFFF, 0x10000, 0x10001, 0x1FFFF])
+    return np.concatenate([bits, bits - 2**31]).astype(np.int32).ravel().view(np.float32)
+
+
+def test_e5m6_rule_in_numbers() -> None:
+    """Written down: nearest even among normal numbers, and what else the rule gives."""
+    table = e5m6_table()
+
+    def rounded(*values: float) -> list[float]:
+        return table[run(lowbit.e5m6_from_f32, np.array(values, np.float32))].tolist()
+
+    assert rounded(1.0, 1 + 1 / 128, 1 + 2 / 128, 1 + 3 / 128, -1 - 3 / 128) == [1, 1, 1 + 1 / 64, 1 + 2 / 64,
+                                                                                 -1 - 2 / 64]
+    assert rounded(65024.0, 65279.996, 65280.0, 65536.0, 65536 * 1.0078125, 1e6) == [
+        65024, 65024, np.inf, 65024, np.inf, 65024]
+    assert rounded(2.0**-20, 1.5 * 2.0**-20, 1.984375 * 2.0**-20, 1.9921875 * 2.0**-20) == [
+        2.0**-20, 2.0**-20, 2.0**-20, 2 * 2.0**-20]
+    assert rounded(2.0**-100, 1.9999 * 2.0**-100, 2.0**-140) == [0, 2.0**-20, 0]
+    assert rounded(np.inf, -np.inf) == [np.inf, -np.inf]
+    zeros = run(lowbit.e5m6_from_f32, np.array([0.0, -0.0, np.nan, -np.nan], np.float32))
+    assert zeros.tolist() == [0, 0x800, 0x7FF, 0x7FF]
+
+
+def test_e5m6_to_f32() -> None:
+    """Every code, whatever lies above its 12 bits."""
+    codes, want = np.arange(4096, dtype=np.int32), e5m6_table()
+    for above in (0, 0x1000, -0x1000, 0x5A5A5000):
+        got = run(lowbit.e5m6_to_f32, codes + above, "int32")
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        finite = ~np.isnan(want)
+        np.testing.assert_array_equal(got[finite].view(np.int32), want[finite].view(np.int32))
+
+
+def test_e5m6_round_trip() -> None:
+    codes = np.arange(4096, dtype=np.int32)
+    back = run(lowbit.e5m6_from_f32, run(lowbit.e5m6_to_f32, codes, "int32"))
+    np.testing.assert_array_equal(back, np.where((codes & 0x7FF) > 0x7C0, 0x7FF, codes))   # one NaN
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_e5m6_words(place: int) -> None:
+    """Every code in every place, between zeros and between its complements: the 96 bits written as one number."""
+    codes = np.arange(4096, dtype=np.int32)
+    for ones in (0, 0xFFF):
+        others = codes ^ 0xFFF if ones else 0 * codes
+        bits = [sum((code if k == place else other) << (12 * (7 - k)) for k in range(8))
+                for code, other in zip(codes.tolist(), others.tolist())]
+        want = np.array([[n >> 64 & 0xFFFFFFFF, n >> 32 & 0xFFFFFFFF, n & 0xFFFFFFFF] for n in bits])
+        want = want.astype(np.uint32).view(np.int32)
+        for word in range(3):
+            def packed(code: Any, word: int = word, ones: int = ones) -> Any:
+                other = ones - code if ones else T.int32(0)
+                return lowbit.pack_eight([code if k == place else other for k in range(8)])[word]
+
+            got = run(packed, codes, "int32")
+            np.testing.assert_array_equal(np.broadcast_to(got, codes.shape), want[:, word])
+        for k in range(8):
+            got = unpacked(want, k)
+            np.testing.assert_array_equal(got & 0xFFF, codes if k == place else others)
+
+
+def unpacked(words: np.ndarray, place: int) -> np.ndarray:
+    """One code of three columns of words: of what varies, the evaluator takes one at a time."""
+    from tilelang import tvm
+
+    variables = [tvm.tirx.Var(name, "int32") for name in "abc"]
+    expr = lowbit.unpack_eight(*variables)[place]
+    used = [tvm.tirx.stmt_functor.substitute(expr, {v: T.int32(0) for v in variables if v is not kept})
+            for kept in variables]
+    return np.bitwise_or.reduce([np.broadcast_to(evaluate(e, v, words[:, i]), len(words))
+                                 for i, (e, v) in enumerate(zip(used, variables))])
 
 
 @pytest.mark.parametrize("largest", [448.0, 6.0, 65024.0])
