@@ -39,16 +39,19 @@ def _live_bytes(tile: Tiling, hidden: int, source: str, fmt: str, **_: Any) -> i
     return int(tile.tokens * tile_width(hidden, tile) * element)
 
 
-@T.macro
-def unpack_e2m1(x_raw, x_tile):  # type: ignore[no-untyped-def]
-    """Numbers (tokens, columns) of bytes (tokens, columns / 2), the even column in the low nibble."""
-    tokens, width = x_tile.shape
-    words = T.alloc_fragment((tokens, width // 2), T.int32)
-    for t, c in T.Parallel(tokens, width // 2):
-        words[t, c] = T.cast(x_raw[t, c], "int32")
-    for t, c in T.Parallel(tokens, width):
-        x_tile[t, c] = lowbit.e2m1_to_f32(T.if_then_else(c % 2 == 0, words[t, c // 2],
-                                                         T.shift_right(words[t, c // 2], 4)))
+def unpack_e2m1() -> Any:
+    """A macro: numbers (tokens, columns) of bytes (tokens, columns / 2), the even column in the low nibble."""
+    @T.macro
+    def unpack(x_raw, x_tile):  # type: ignore[no-untyped-def]
+        tokens, width = x_tile.shape
+        words = T.alloc_fragment((tokens, width // 2), T.int32)
+        for t, c in T.Parallel(tokens, width // 2):
+            words[t, c] = T.cast(x_raw[t, c], "int32")
+        for t, c in T.Parallel(tokens, width):
+            x_tile[t, c] = lowbit.e2m1_to_f32(T.if_then_else(c % 2 == 0, words[t, c // 2],
+                                                             T.shift_right(words[t, c // 2], 4)))
+
+    return unpack
 
 
 @kernel("quant.cast_back", tiling=Tiling(tokens=4, width=1024, threads=128), live_bytes=_live_bytes)
@@ -64,7 +67,7 @@ def cast_back_kernel(hidden: int, row_stride: int, source: str, source_rows: int
     num_tokens, pitch, source_down = T.dynamic("num_tokens"), T.dynamic("pitch"), T.dynamic("source_down")
     sf_dims = storage_dims(source_scales, source_down, ceil_div(hidden, source_columns), source_down)
     repeat = min(tokens, source_rows)         # tokens of a tile under one scale
-    get_scales = load_scales(source_scales, across)
+    get_scales, unpack = load_scales(source_scales, across), unpack_e2m1()
     out_dtype = T.bfloat16 if fmt == "bf16" else T.float32
 
     @T.prim_func
@@ -86,7 +89,7 @@ def cast_back_kernel(hidden: int, row_stride: int, source: str, source_rows: int
                 scale[d * repeat + r, p] = block_scale[d, p * piece // source_columns]
             T.copy(x[first, bx * stored], x_raw)
             if packed:
-                unpack_e2m1(x_raw, x_tile)
+                unpack(x_raw, x_tile)
             else:
                 for t, c in T.Parallel(tokens, width):
                     x_tile[t, c] = lowbit.e4m3_to_f32(x_raw[t, c])
