@@ -69,6 +69,7 @@ def _ops(options: argparse.Namespace) -> int:
         return 0
     for name, kernel in kernels().items():
         tiling = ", ".join(f"{key}={value}" for key, value in kernel.tiling.items())
-        print(f"{name}\n    {(kernel.__doc__ or '').strip().splitlines()[0]}\n"
+        first_line = (kernel.__doc__ or "(its builder has no docstring)").strip().splitlines()[0]
+        print(f"{name}\n    {first_line}\n"
               f"    parameters: {', '.join(kernel.params)}\n    tiling: {tiling}")
     return 0

@@ -57,6 +57,7 @@ def unpack_e2m1() -> Any:
 @kernel("quant.cast_back", tiling=Tiling(tokens=4, width=1024, threads=128), live_bytes=_live_bytes)
 def cast_back_kernel(hidden: int, row_stride: int, source: str, source_rows: int, source_columns: int,
                      source_scales: str, fmt: str, *, tile: Tiling) -> Any:
+    """``piece`` columns of a tile are under one scale; a byte of two e2m1 is widened once and read by both columns."""
     tokens, width = tile.tokens, tile_width(hidden, tile)
     piece = min(width // 2, source_columns)   # columns of a tile under one scale: two pieces or more, so that tiles
     pieces = width // piece                   # of scales have rows

@@ -11,6 +11,7 @@ import torch
 
 from monotile import cli, demo
 from monotile.reference.quant import per_token_cast as reference
+from monotile.targets.kernel import kernels
 
 ROOT = Path(__file__).parents[2]
 IMPORT_S = 0.5
@@ -59,6 +60,11 @@ def test_the_command_lists_targets_and_kernels(capsys: pytest.CaptureFixture[str
     assert "quant.per_token_cast" in names and names == sorted(names)
     assert cli.main(["targets"]) == 0 and cli.main(["ops"]) == 0
     assert "missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(kernels()))
+def test_every_kernel_says_what_is_particular_to_it(name: str) -> None:
+    assert (kernels()[name].__doc__ or "").strip()
 
 
 def test_wrong_usage_exits_with_2() -> None:
